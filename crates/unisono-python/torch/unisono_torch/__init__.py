@@ -9,9 +9,18 @@ program that has GPUs. `unisono_torch.compression` has compressed gradients for 
 
 from __future__ import annotations
 
-from ._backend import NAME, Options, create
+from typing import Any
 
-__all__ = ["Options", "register", "register_early"]
+from ._backend import NAME, Options, backend_of, create
+
+__all__ = ["Options", "lost_ranks", "register", "register_early"]
+
+
+def lost_ranks(group: Any | None = None) -> list[int]:
+    """The ranks of a group that errors of this process have named as lost, for `dist.shrink_group`; None is the default
+    group.
+    """
+    return backend_of(group).lost_ranks()
 
 
 def register(name: str = NAME) -> None:

@@ -62,3 +62,22 @@ def _place(store: Store) -> tuple[object, ...]:
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return tuple(getattr(store, name, None) for name in ("host", "port", "path"))
+
+
+def backend_of(group: Any | None) -> Any:
+    """The backend of a group, which is one of this package; None is the default group.
+
+    Raises TypeError where tensors of the CPU have another backend.
+    """
+    import torch
+    import torch.distributed as dist
+
+    found = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around a backend.
+    found = getattr(found, "wrapped_pg", found)
+    if not isinstance(found, _library.load().Backend):
+        raise TypeError(
+            f"unisono_torch: the group has the backend {found.name()!r} for the CPU; "
+            'init_process_group("unisono") or new_group(backend="unisono") make a group of this one'
+        )
+    return found

@@ -5,25 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from . import _library
-
-
-def backend_of(group: Any | None) -> Any:
-    """This library's backend in a group; None is the default group.
-
-    Raises TypeError where tensors of the CPU have another backend.
-    """
-    found = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
-    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around a backend.
-    found = getattr(found, "wrapped_pg", found)
-    if not isinstance(found, _library.load().Backend):
-        raise TypeError(
-            f"unisono_torch: the group has the backend {found.name()!r} for the CPU, which sends no compressed sums; "
-            'init_process_group("unisono") or new_group(backend="unisono") make one that does'
-        )
-    return found
 
 
 def new_state(backend: Any, codec: str, flat: torch.Tensor) -> Any:

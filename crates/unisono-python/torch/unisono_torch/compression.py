@@ -20,7 +20,8 @@ import torch.distributed as dist
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from ._states import backend_of, new_state, read_state, state_as_tensor
+from ._backend import backend_of
+from ._states import new_state, read_state, state_as_tensor
 
 __all__ = ["CODECS", "DTYPES", "CompressionHook", "compress_hook", "local_hook"]
 

@@ -20,7 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import Optimizer
 
-from ._states import backend_of, new_state, read_state, state_as_tensor
+from ._backend import backend_of
+from ._states import new_state, read_state, state_as_tensor
 from .compression import check_codec
 
 __all__ = ["EXCHANGED", "OneBitAdam"]

@@ -2,6 +2,7 @@
 
 #include "backend.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -100,6 +101,16 @@ c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64_t>& ex
   }
   const auto timeout = options ? options->timeout : options_->timeout;
   return c10::make_intrusive<Backend>(std::move(survivors), rank, static_cast<int>(rest.size()), timeout);
+}
+
+std::vector<int> Backend::lost_ranks() const {
+  const auto all = communicator();
+  std::vector<int> ranks;
+  for (const uint32_t job_rank : lost_job_ranks()) {
+    const int rank = all->rank_of(job_rank);
+    if (rank >= 0) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 void Backend::abort() { check(unisono_abort(communicator()->handle())); }

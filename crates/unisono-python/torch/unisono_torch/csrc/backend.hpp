@@ -93,6 +93,8 @@ class Backend : public c10d::Backend {
   WorkHandle compressed_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
                                    const std::shared_ptr<CompressionState>& state, bool is_async);
 
+  // The ranks of this group that errors have named as lost.
+  std::vector<int> lost_ranks() const;
   // The communicator, for calls that torch does not have.
   std::shared_ptr<Communicator> communicator() const;
 

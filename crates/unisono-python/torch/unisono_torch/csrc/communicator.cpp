@@ -117,6 +117,7 @@ std::shared_ptr<Communicator> Communicator::meet(const c10::intrusive_ptr<c10d::
   if (status != UNISONO_STATUS_OK && !meeting.failure.empty())
     C10_THROW_ERROR(DistBackendError, c10::str("unisono: torch's store has failed: ", meeting.failure));
   check(status);
+  forget_lost_ranks();
   return std::make_shared<Communicator>(world);
 }
 

@@ -3,6 +3,8 @@
 #include "error.hpp"
 
 #include <exception>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -16,6 +18,23 @@ namespace {
 
 // The exception of a signal handler that has ended the wait of this thread.
 thread_local std::exception_ptr signal_error;
+
+// A program asks for them after it has caught the exception, which has only a text.
+struct Lost {
+  std::mutex mutex;
+  std::set<uint32_t> job_ranks;
+};
+
+Lost& lost() {
+  static auto* lost = new Lost();
+  return *lost;
+}
+
+void note_lost(const unisono_error_t* error) {
+  if (error == nullptr || error->root_status != UNISONO_STATUS_PEER_LOST) return;
+  const std::lock_guard<std::mutex> lock(lost().mutex);
+  lost().job_ranks.insert(error->ranks, error->ranks + error->rank_count);
+}
 
 // Runs the handlers of signals that have come; 1 when one has raised an exception.
 int32_t has_signal(void* /*context*/) {
@@ -35,6 +54,7 @@ std::string last_text(const char* before = "unisono: ") {
 
 void check(unisono_status status) {
   if (status == UNISONO_STATUS_OK) return;
+  note_lost(unisono_last_error());
   if (signal_error) std::rethrow_exception(std::exchange(signal_error, nullptr));
   switch (status) {
     case UNISONO_STATUS_UNSUPPORTED:
@@ -49,6 +69,16 @@ void check(unisono_status status) {
     default:
       C10_THROW_ERROR(DistBackendError, last_text());
   }
+}
+
+std::vector<uint32_t> lost_job_ranks() {
+  const std::lock_guard<std::mutex> lock(lost().mutex);
+  return {lost().job_ranks.begin(), lost().job_ranks.end()};
+}
+
+void forget_lost_ranks() {
+  const std::lock_guard<std::mutex> lock(lost().mutex);
+  lost().job_ranks.clear();
 }
 
 double seconds(std::chrono::milliseconds duration) { return static_cast<double>(duration.count()) / 1000.0; }

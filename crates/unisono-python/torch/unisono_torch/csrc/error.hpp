@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <vector>
 
 #include <unisono.h>
 
@@ -11,6 +13,11 @@ namespace unisono_torch {
 // Throws the exception that fits a status of this thread's last function of the library, unless it is a success. A
 // signal handler of Python that has ended a wait raises its own exception.
 void check(unisono_status status);
+
+// The ranks of the job that errors of this process have named as lost.
+std::vector<uint32_t> lost_job_ranks();
+// They were ranks of an earlier job.
+void forget_lost_ranks();
 
 // A duration as the library takes it.
 double seconds(std::chrono::milliseconds duration);

@@ -34,6 +34,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           },
           py::arg("tensor"), py::arg("op"), py::arg("state"), py::arg("async_op"),
           py::call_guard<py::gil_scoped_release>())
+      .def("lost_ranks", &Backend::lost_ranks, "The ranks of the group that errors have named as lost.")
       // torch calls it on members and others alike when the default group is bound to a device. Groups need no help.
       .def("perform_nocolor_split", [](const Backend&, const at::Device&) {})
       .def("__repr__", [](Backend& backend) {
