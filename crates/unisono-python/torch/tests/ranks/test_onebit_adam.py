@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import copy
-import faulthandler
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,27 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from unisono_torch.compression import local_hook
 from unisono_torch.onebit_adam import EXCHANGED, OneBitAdam
 
-TEST_SECONDS_MAX = 100.0
-
 
 @pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def default_group() -> Iterator[None]:
-    """The default group, where no other fixture has made it."""
-    # Ranks share the cores.
+def one_thread(world: Any) -> None:
+    """Each test has a default group, and ranks share the cores."""
     torch.set_num_threads(1)
-    is_own = not dist.is_initialized()
-    if is_own:
-        dist.init_process_group("unisono")
-    yield
-    if is_own and dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def layers() -> nn.Module:
