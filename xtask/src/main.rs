@@ -55,7 +55,7 @@ usage: cargo xtask <command>
          runs a command as the tests are run: no process and no temporary file of it outlives it, however it ends
   torch build | test [options of pytest] | compare [options]
          the wheels of torch's backend for two minors of torch; test tests it; compare measures it beside Gloo; with the
-         torch of UNISONO_TORCH_VENV, of VIRTUAL_ENV, or of python3
+         torch of VIRTUAL_ENV, or of python3
   slow-link [options]
          exact and compressed all-reduces between two hosts with a slow link, beside torch's Gloo; needs root
 ";

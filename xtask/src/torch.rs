@@ -11,7 +11,7 @@ const TOOLS: &str = "crates/unisono-python/torch/tools.py";
 
 /// Becomes the tools, which understand `words`.
 pub(crate) fn run(words: &[&str]) -> Outcome {
-    let folder = var_os("UNISONO_TORCH_VENV").or_else(|| var_os("VIRTUAL_ENV"));
+    let folder = var_os("VIRTUAL_ENV");
     let python = folder.map_or("python3".into(), |folder| PathBuf::from(folder).join("bin/python"));
     Err(Command::new(python).arg(repository().join(TOOLS)).args(words).exec().to_string())
 }

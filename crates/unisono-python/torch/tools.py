@@ -219,7 +219,7 @@ def main():
     parser.add_argument("--unisono", type=Path, help="the wheel of unisono, which is built otherwise")
     options, options.rest = parser.parse_known_args()
     if importlib.util.find_spec("torch") is None:
-        reason = f"{sys.executable} has no torch; UNISONO_TORCH_VENV names an environment that has"
+        reason = f"{sys.executable} has no torch: activate an environment that has"
         if options.command == "test" and "torch" not in os.environ.get("UNISONO_REQUIRE", "").split(","):
             print(f"SKIP torch: {reason}")
             return
