@@ -72,7 +72,8 @@ def stage():
     """The package without shims: its files, and the header that its sources include."""
     check_version()
     shutil.rmtree(STAGED, ignore_errors=True)
-    shutil.copytree(PACKAGE / "unisono_torch", STAGED / "unisono_torch", ignore=shutil.ignore_patterns("shims", "__pycache__"))
+    ignored = shutil.ignore_patterns("shims", "__pycache__")
+    shutil.copytree(PACKAGE / "unisono_torch", STAGED / "unisono_torch", ignore=ignored)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(PACKAGE / name, STAGED)
     shutil.copy(HEADER, STAGED / "unisono_torch/csrc")

@@ -75,8 +75,8 @@ def _find(store: Store, rank: int, timeout: datetime.timedelta) -> str:
             break
     raise RuntimeError(
         f"unisono: rank {rank} does not see {path}, the file of rank 0's secret: rank 0 has ended, or is on another "
-        "host. Ranks on several hosts need UNISONO_SECRET_FILE, which names a file with the same 32 random bytes on every host, mode "
-        "0600; or pg_options=unisono_torch.Options(secret_in_store=True) on every rank, where everybody who reaches "
+        "host. Ranks on several hosts need UNISONO_SECRET_FILE, which names a file with the same 32 random bytes on "
+        "every host, mode 0600; or pg_options=unisono_torch.Options(secret_in_store=True) on every rank, where everybody who reaches "
         "torch's store may join the job"
     )
 

@@ -4,10 +4,10 @@
     hook = CompressionHook(ddp, codec="int8")
     ddp.register_comm_hook(hook, compress_hook)
 
-Each bucket of DDP has a state of its own, which keeps the errors that a codec with feedback still owes. Errors belong to
-the bucket's parameters in their order. DDP orders its buckets anew after its first step, and a program that goes on from
-a checkpoint begins with DDP's first order again. So the hook remembers the order of the second step, and sorts gradients
-that come in another one.
+Each bucket of DDP has a state of its own, which keeps the errors that a codec with feedback still owes. Errors belong
+to the bucket's parameters in their order. DDP orders its buckets anew after its first step, and a program that goes on
+from a checkpoint begins with DDP's first order again. So the hook remembers the order of the second step, and sorts
+gradients that come in another one.
 """
 
 # Annotations are objects here: DDP checks those of a hook.
@@ -68,8 +68,8 @@ class CompressionHook:
 
     ddp: the module, whose group has this backend for the CPU.
     codec: the name of a codec, one of CODECS. "sign" and "sign-rms" have error feedback.
-    warmup_steps: so many first steps exchange exact gradients; 2 at least, because DDP orders its buckets anew after its
-        first step. 15 to 25 % of a training are usual for "sign" and "sign-rms".
+    warmup_steps: so many first steps exchange exact gradients; 2 at least, because DDP orders its buckets anew after
+        its first step. 15 to 25 % of a training are usual for "sign" and "sign-rms".
 
     A gradient with a NaN or an infinity is a RuntimeError of the backward pass on all ranks, which names the rank. The
     program skips that step.
@@ -121,8 +121,8 @@ class CompressionHook:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a checkpoint of the same rank of as many ranks.
 
-        Raises ValueError for a checkpoint of another codec, of other parameters, or of another rank; the hook is then as
-        before.
+        Raises ValueError for a checkpoint of another codec, of other parameters, or of another rank; the hook is then
+        as before.
         """
         if state["codec"] != self.codec:
             raise ValueError(f"the checkpoint is of the codec {state['codec']!r}, the hook has {self.codec!r}")

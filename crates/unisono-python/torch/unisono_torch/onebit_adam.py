@@ -4,7 +4,8 @@
 
 Adam cannot take compressed gradients: it divides by the root of their squares, and error feedback needs an update that
 is linear in the compressed values. So the variance is measured for `freeze_step` steps with exact gradients and then
-frozen. From then on each rank adds its own gradient to the common momentum, and the ranks average the results compressed.
+frozen. From then on each rank adds its own gradient to the common momentum, and the ranks average the results
+compressed.
 
 The optimiser exchanges gradients itself, so that nothing else may: a model is used as it is, or in a
 DistributedDataParallel with the hook `compression.local_hook`.
@@ -37,8 +38,8 @@ class OneBitAdam(Optimizer):
     """1-bit Adam for parameters of float32 that are the same on all ranks, with bias correction and AdamW's decay.
 
     params, lr, betas, eps, weight_decay: as torch.optim.AdamW, with groups of parameters.
-    freeze_step: so many first steps exchange exact gradients; the variance is frozen after them. 15 to 25 % of a training
-        are usual.
+    freeze_step: so many first steps exchange exact gradients; the variance is frozen after them. 15 to 25 % of a
+        training are usual.
     codec: the name of a codec, one of compression.CODECS.
     exchanged: "preconditioned", the momentum divided by the root of the frozen variance, in which a parameter without
         variance stays where it is; or "momentum" itself, as in the paper. There a parameter without variance, to which
@@ -117,8 +118,8 @@ class OneBitAdam(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from a checkpoint of the same rank of as many ranks.
 
-        Raises ValueError for a checkpoint of other options, of other parameters, or of another rank; the optimiser is then
-        as before.
+        Raises ValueError for a checkpoint of other options, of other parameters, or of another rank; the optimiser is
+        then as before.
         """
         if "one_bit" not in state_dict:
             raise ValueError("the checkpoint is not of OneBitAdam")
@@ -150,8 +151,8 @@ class OneBitAdam(Optimizer):
         dist.all_reduce(most, dist.ReduceOp.MAX, self._group)
         if not torch.equal(least, most):
             raise RuntimeError(
-                "OneBitAdam: the parameters differ between ranks. Broadcast them before the first step, or put the model "
-                "into a DistributedDataParallel with the hook unisono_torch.compression.local_hook"
+                "OneBitAdam: the parameters differ between ranks. Broadcast them before the first step, or put the "
+                "model into a DistributedDataParallel with the hook unisono_torch.compression.local_hook"
             )
 
     def _step_exactly(self, flat: _Flat, gradient: torch.Tensor) -> None:

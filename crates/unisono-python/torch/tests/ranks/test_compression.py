@@ -317,7 +317,8 @@ def test_checkpoints_of_something_else_are_refused() -> None:
     other = DistributedDataParallel(nn.Sequential(nn.Linear(20, 60), nn.Linear(60, 1)))
     with pytest.raises(ValueError, match=r"the checkpoint is of other parameters: 1.bias, 1.weight, 2.bias"):
         CompressionHook(other, codec="sign").load_state_dict(state)
-    wider = DistributedDataParallel(nn.Sequential(nn.Linear(20, 61), nn.Tanh(), nn.Linear(61, 30), nn.Tanh(), nn.Linear(30, 1)))
+    layers_of_61 = nn.Sequential(nn.Linear(20, 61), nn.Tanh(), nn.Linear(61, 30), nn.Tanh(), nn.Linear(30, 1))
+    wider = DistributedDataParallel(layers_of_61)
     with pytest.raises(ValueError, match="the checkpoint is of parameters of another size: "):
         CompressionHook(wider, codec="sign").load_state_dict(state)
     damaged = copy.deepcopy(state)

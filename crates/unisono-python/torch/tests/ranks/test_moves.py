@@ -210,3 +210,9 @@ def test_long_tensors(world, count):
     assert all(torch.equal(output, torch.arange(count) + other) for other, output in enumerate(outputs))
     dist.all_reduce(own)
     assert torch.equal(own, torch.arange(count) * size + sum(range(size)))
+
+
+def test_a_root_may_send_an_expanded_tensor(world):
+    tensor = torch.ones(1).expand(5) if world.rank == 0 else torch.zeros(5)
+    dist.broadcast(tensor, 0)
+    assert tensor.tolist() == [1.0] * 5

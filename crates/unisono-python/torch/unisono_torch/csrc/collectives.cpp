@@ -8,11 +8,12 @@ Backend::WorkHandle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOp
   at::Tensor& tensor = only("broadcast", tensors);
   check_tensors("broadcast", tensor);
   Call call(UNISONO_OPERATION_BROADCAST, tensor.scalar_type());
-  call.update(tensor);
+  call.fields.root = checked_root(options.rootRank);
+  // The root's tensor is read only, so it may be an expanded one.
+  call.update(call.fields.root == rank_ ? tensor.resolve_conj().resolve_neg().contiguous() : tensor);
   // A broadcast is always in place.
   call.fields.flags = 0;
   call.fields.count = static_cast<uint64_t>(tensor.numel());
-  call.fields.root = checked_root(options.rootRank);
   return run(std::move(call), {c10d::OpType::BROADCAST, "broadcast"}, tensor, tensor, options);
 }
 

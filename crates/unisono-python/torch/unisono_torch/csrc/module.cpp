@@ -43,8 +43,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   py::class_<CompressionState, std::shared_ptr<CompressionState>>(
       module, "CompressionState", "The codec of compressed sums of one vector, and the errors that they still owe.")
-      .def(py::init<const Backend&, const std::string&, at::ScalarType, int64_t>(), py::arg("backend"), py::arg("codec"),
-           py::arg("dtype"), py::arg("length"))
+      .def(py::init<const Backend&, const std::string&, at::ScalarType, int64_t>(), py::arg("backend"),
+           py::arg("codec"), py::arg("dtype"), py::arg("length"))
       .def_static(
           "of_bytes",
           [](const Backend& backend, const std::string& codec, at::ScalarType dtype, const py::bytes& bytes) {
@@ -62,6 +62,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("set_backend_name", &unisono_torch::set_backend_name);
   module.def("skip_folders", &unisono_torch::skip_folders);
   module.def(
-      "end_futures", [](double longest_s) { Work::end_futures(std::chrono::milliseconds(int64_t(longest_s * 1000.0))); },
+      "end_futures",
+      [](double longest_s) { Work::end_futures(std::chrono::milliseconds(static_cast<int64_t>(longest_s * 1000.0))); },
       py::call_guard<py::gil_scoped_release>());
 }

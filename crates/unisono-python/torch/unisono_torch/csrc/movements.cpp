@@ -85,7 +85,8 @@ Backend::WorkHandle Backend::allgather_into_tensor_coalesced(Tensors& outputs, T
               " inputs into ", outputs.size(), " outputs");
   for (size_t at = 0; at < inputs.size(); at++) {
     TORCH_CHECK(outputs[at].nbytes() == inputs[at].nbytes() * ranks(), "unisono: output ", at, " of all_gather has ",
-                outputs[at].nbytes(), " bytes, but its inputs on ", size_, " ranks have ", inputs[at].nbytes(), " each");
+                outputs[at].nbytes(), " bytes, but its inputs on ", size_, " ranks have ", inputs[at].nbytes(),
+                " each");
   }
   Call call(UNISONO_OPERATION_ALL_GATHER, inputs.front().scalar_type());
   const bool is_typed = have_one_type(inputs);
