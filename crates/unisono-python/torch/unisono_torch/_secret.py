@@ -26,7 +26,8 @@ _BYTES = 32
 # In place of a file's name: the settings of each rank name its file, or the store carries the secret.
 _OF_SETTINGS, _IN_STORE = b"settings", b"store"
 
-# Between two looks at a store whose value is of a meeting that has failed.
+# The value may be of a meeting that has failed: rank 0 of this one has so long to replace it.
+_STALE_S = 10.0
 _PAUSE_S = 0.05
 
 
@@ -59,25 +60,21 @@ def file(
 
 
 def _find(store: Store, rank: int, timeout: datetime.timedelta) -> str:
-    deadline = time.monotonic() + timeout.total_seconds()
-    while True:
-        store.wait([_KEY], timeout)
+    store.wait([_KEY], timeout)
+    deadline = time.monotonic() + min(_STALE_S, timeout.total_seconds())
+    while time.monotonic() < deadline:
         value = store.get(_KEY)
         if value in (_OF_SETTINGS, _IN_STORE):
             return ""
         path = value.decode()
         if _is_held(path):
             return path
-        if time.monotonic() > deadline or not Path(path).parent.parent.exists():
-            break
         time.sleep(_PAUSE_S)
-        if not Path(path).exists() and store.get(_KEY) == value:
-            break
     raise RuntimeError(
         f"unisono: rank {rank} does not see {path}, the file of rank 0's secret: rank 0 has ended, or is on another "
         "host. Ranks on several hosts need UNISONO_SECRET_FILE, which names a file with the same 32 random bytes on "
-        "every host, mode 0600; or pg_options=unisono_torch.Options(secret_in_store=True) on every rank, where everybody who reaches "
-        "torch's store may join the job"
+        "every host, mode 0600; or pg_options=unisono_torch.Options(secret_in_store=True) on every rank, where "
+        "everybody who reaches torch's store may join the job"
     )
 
 
