@@ -24,7 +24,7 @@ def cached(name: str) -> Path:
     hashed = hashlib.sha256(torch.__version__.encode())
     for source in sorted(_SOURCES.iterdir()):
         hashed.update(source.read_bytes())
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(home, "unisono", "torch", hashed.hexdigest()[:16])
     built = folder / name
     if built.exists():

@@ -93,5 +93,6 @@ def _is_held(path: str) -> bool:
 def _is_set() -> bool:
     """Whether the settings of this process name a secret."""
     names = ("UNISONO_SECRET_FILE", "UNISONO_SECRET_GROUP_FILE", "UNISONO_SECRET_FD")
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    # A user without a name, as in some containers, has no home.
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return any(name in os.environ for name in names) or Path(home, "unisono/secret").exists()

@@ -136,8 +136,11 @@ Backend::WorkHandle Backend::run(Call call, Operation operation, at::TensorList 
   // Threads of a program that call at once queue, as they do with other backends.
   call.fields.flags |= UNISONO_QUEUED;
   sequence_number_++;
+  return issue(std::move(call), facts(operation, inputs, outputs, timeout), is_async);
+}
+
+Backend::WorkHandle Backend::issue(Call call, Facts facts, bool is_async) {
   auto comm = communicator();
-  auto facts = this->facts(operation, inputs, outputs, timeout);
   const Site line = site();
   call.fields.file = line.file;
   call.fields.line = line.line;
@@ -158,9 +161,7 @@ Backend::WorkHandle Backend::run(Call call, Operation operation, at::TensorList 
 }
 
 Facts Backend::facts(Operation operation, at::TensorList inputs, at::TensorList outputs,
-                     std::chrono::milliseconds timeout) {
-  check_tensors(operation.name, inputs);
-  check_tensors(operation.name, outputs);
+                     std::chrono::milliseconds timeout) const {
   const bool is_set = timeout != c10d::kUnsetTimeout && timeout.count() > 0;
   return Facts{rank_,           operation.type,   event_title(operation.name),
                inputs.vec(),    outputs.vec(),    sequence_number_,

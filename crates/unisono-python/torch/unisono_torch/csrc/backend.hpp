@@ -112,8 +112,13 @@ class Backend : public c10d::Backend {
   }
   WorkHandle run(Call call, Operation operation, at::TensorList inputs, at::TensorList outputs, bool is_async,
                  std::chrono::milliseconds timeout);
+  // The same with the facts, for a collective or a message.
+  WorkHandle issue(Call call, Facts facts, bool is_async);
   WorkHandle message(Call call, Operation operation, const at::Tensor& tensor, int tag);
-  Facts facts(Operation operation, at::TensorList inputs, at::TensorList outputs, std::chrono::milliseconds timeout);
+  WorkHandle receive(Tensors& tensors, int peer, int tag, Operation operation);
+  // Of a call whose tensors are checked.
+  Facts facts(Operation operation, at::TensorList inputs, at::TensorList outputs,
+              std::chrono::milliseconds timeout) const;
   int checked_root(int64_t root) const;
   size_t ranks() const { return static_cast<size_t>(size_); }
 

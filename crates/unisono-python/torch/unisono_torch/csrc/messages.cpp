@@ -4,27 +4,18 @@
 
 #include "backend.hpp"
 #include "error.hpp"
-#include "site.hpp"
 
 namespace unisono_torch {
 
 // A message is bytes: torch lets both sides have different types. It never waits behind collectives.
 Backend::WorkHandle Backend::message(Call call, Operation operation, const at::Tensor& tensor, int tag) {
   TORCH_CHECK(tag >= 0, "unisono: tag ", tag, ", but tags begin at 0");
-  auto comm = communicator();
   auto facts = this->facts(operation, tensor, tensor, c10d::kUnsetTimeout);
   if (operation.type != c10d::OpType::SEND) facts.expected_bytes = tensor.nbytes();
-  const Site line = site();
-  call.fields.file = line.file;
-  call.fields.line = line.line;
-  call.fields.timeout_s = seconds(facts.timeout);
+  call.as_bytes();
   call.fields.tag = tag;
   call.fields.count = tensor.nbytes();
-  auto work = c10::make_intrusive<Work>(std::move(facts));
-  unisono_work* started = nullptr;
-  check(unisono_start(comm->handle(), &call.structure(), &started));
-  work->begin(std::make_shared<Started>(std::move(comm), std::move(call), started));
-  return work;
+  return issue(std::move(call), std::move(facts), true);
 }
 
 Backend::WorkHandle Backend::send(Tensors& tensors, int destination, int tag) {
@@ -32,31 +23,27 @@ Backend::WorkHandle Backend::send(Tensors& tensors, int destination, int tag) {
   check_tensors("send", tensor);
   TORCH_CHECK(destination >= 0 && destination < size_, "unisono: send to rank ", destination, " of ", size_);
   Call call(UNISONO_OPERATION_SEND, tensor.scalar_type());
-  call.as_bytes();
   call.read(tensor);
   call.fields.peer = destination;
   return message(std::move(call), {c10d::OpType::SEND, "send"}, tensor, tag);
 }
 
 Backend::WorkHandle Backend::recv(Tensors& tensors, int source, int tag) {
-  at::Tensor& tensor = only("recv", tensors);
-  check_tensors("recv", tensor);
   TORCH_CHECK(source >= 0 && source < size_, "unisono: recv from rank ", source, " of ", size_);
-  Call call(UNISONO_OPERATION_RECV, tensor.scalar_type());
-  call.as_bytes();
-  call.write(tensor);
-  call.fields.peer = source;
-  return message(std::move(call), {c10d::OpType::RECV, "recv"}, tensor, tag);
+  return receive(tensors, source, tag, {c10d::OpType::RECV, "recv"});
 }
 
 Backend::WorkHandle Backend::recvAnysource(Tensors& tensors, int tag) {
+  return receive(tensors, UNISONO_ANY, tag, {c10d::OpType::RECVANYSOURCE, "recvAnySource"});
+}
+
+Backend::WorkHandle Backend::receive(Tensors& tensors, int peer, int tag, Operation operation) {
   at::Tensor& tensor = only("recv", tensors);
   check_tensors("recv", tensor);
   Call call(UNISONO_OPERATION_RECV, tensor.scalar_type());
-  call.as_bytes();
   call.write(tensor);
-  call.fields.peer = UNISONO_ANY;
-  return message(std::move(call), {c10d::OpType::RECVANYSOURCE, "recvAnySource"}, tensor, tag);
+  call.fields.peer = peer;
+  return message(std::move(call), operation, tensor, tag);
 }
 
 Backend::WorkHandle Backend::barrier(const c10d::BarrierOptions& options) {

@@ -40,7 +40,8 @@ void drop_started(void* context, unisono_status status, const unisono_outcome_t*
 
 const char* event_title(const char* operation) {
   static std::mutex mutex;
-  static auto* titles = new std::unordered_map<std::string, std::string>();
+  // By address: names are literals, and a call allocates no text.
+  static auto* titles = new std::unordered_map<const char*, std::string>();
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = titles->find(operation);
   if (found != titles->end()) return found->second.c_str();
