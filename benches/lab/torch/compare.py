@@ -34,8 +34,12 @@ def one_run(system, ranks, seconds, settings):
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(RANKS), backend, str(seconds)]
     run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=RUN_MAX_S)
     lines = [line.partition("TIMES ")[2] for line in run.stdout.splitlines() if "TIMES " in line]
-    if run.returncode != 0 or len(lines) != 1:
-        raise SystemExit(f"{system}, {ranks} ranks: status {run.returncode}\n{run.stdout}")
+    problem = f"{system}, {ranks} ranks: status {run.returncode}"
+    if len(lines) != 1 or run.returncode != 0 and backend != GLOO:
+        raise SystemExit(f"{problem}\n{run.stdout}")
+    if run.returncode != 0:
+        # Gloo has measured and checked all, and sometimes aborts at the end of its process.
+        print(problem, file=sys.stderr)
     return json.loads(lines[0])
 
 

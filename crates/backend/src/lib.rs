@@ -44,6 +44,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use board::{
     Answers, Board, CALLS_REMEMBERED, CallRing, Closings, CollectiveWait, Course, EnteredMessage, FirstCause,
     Heard, MessageWait, Messages, OnStreams, Progress, Revocation, Unfinished, begin_thread_without_callers,
+    run_code_of_the_program,
 };
 pub use companion::{CallEngine, Companion, Entered, Survivors, WeakCompanion};
 pub use control::{

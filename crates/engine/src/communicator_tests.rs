@@ -19,7 +19,7 @@ fn crowd(comm: &InProcessCommunicator) {
     let (mut guard, now) = (comm.shared.lock_links(), Instant::now());
     (0..10).for_each(|_| guard.idling.gave_way(now, now + Duration::from_millis(10)));
     let later = now + Duration::from_millis(500);
-    assert_eq!(guard.idling.next(later, &mut None), Idle::Sleep);
+    assert_eq!(guard.idling.next(later, &mut None, || false), Idle::Sleep);
 }
 
 /// Runs `late` on another thread, later than `early`, so that `early` has to wait.

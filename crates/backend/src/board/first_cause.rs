@@ -44,6 +44,13 @@ pub fn begin_thread_without_callers() {
     IS_OURS.set(true);
 }
 
+/// Runs code of the program on a thread of our own: its calls have a caller.
+pub fn run_code_of_the_program(code: impl FnOnce()) {
+    let was_ours = IS_OURS.replace(false);
+    code();
+    IS_OURS.set(was_ours);
+}
+
 /// The first cause, as one rank sees it.
 #[derive(Default)]
 pub struct FirstCause {

@@ -34,7 +34,7 @@ use unisono_communicator::{Awaited, CallInfo, Group, GroupRank, JobRank, Peer};
 pub use self::answers::Answers;
 pub(crate) use self::answers::{AnswerPlace, NextPlace};
 pub use self::closings::Closings;
-pub use self::first_cause::{FirstCause, Revocation, begin_thread_without_callers};
+pub use self::first_cause::{FirstCause, Revocation, begin_thread_without_callers, run_code_of_the_program};
 pub use self::heard::Heard;
 pub use self::last::CALLS_REMEMBERED;
 pub use self::messages::{MessageWait, Messages};

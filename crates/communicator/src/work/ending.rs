@@ -21,6 +21,13 @@ pub fn call_back(callback: DoneCallback, result: Result<Outcome>) {
     }
 }
 
+/// Drops the keeper of a call's memory. A panic in it is logged and goes no further.
+fn release(keeper: Keeper) {
+    if catch_unwind(AssertUnwindSafe(|| drop(keeper))).is_err() {
+        log(Severity::Warn, None, format_args!("the keeper of a call's memory has panicked"));
+    }
+}
+
 /// Wakes a task. A panic in its executor is logged and goes no further.
 fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
@@ -70,7 +77,7 @@ impl AfterEnd {
     /// registration.
     pub fn run(self) {
         let AfterEnd { keepers, waker, result, callbacks } = self;
-        drop(keepers);
+        keepers.into_iter().for_each(release);
         waker.into_iter().for_each(wake);
         callbacks.into_iter().for_each(|callback| call_back(callback, result.clone()));
     }

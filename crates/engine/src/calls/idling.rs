@@ -18,6 +18,10 @@ use crate::options::EngineOptions;
 /// Looks in succession: they take a microsecond or a few, in which a rank on another core answers.
 pub(crate) const LOOKS: u32 = 150;
 
+/// A thread polls this number of times as long while code of the program waits for a call: the thread that has waited
+/// wakes another thread in its turn, and two such wake-ups take longer than a short call.
+const URGENT_SPINS: u32 = 4;
+
 /// Polls without a look after the first vain one.
 const SKIPPED_MIN: u32 = 1;
 
@@ -80,11 +84,17 @@ impl Idling {
         Idling { spin: options.spin, may_look, skips: 0, skipped: 0, rest: None }
     }
 
-    /// The next step of a thread that is idle at `now`, and has been since `quiet_since`.
-    pub(crate) fn next(&mut self, now: Instant, quiet_since: &mut Option<Instant>) -> Idle {
-        if self.rest.is_some_and(|rest| now < rest.until)
-            || now.saturating_duration_since(*quiet_since.get_or_insert(now)) >= self.spin
-        {
+    /// The next step of a thread that is idle at `now`, and has been since `quiet_since`. `is_urgent` says whether code
+    /// of the program waits for a call.
+    pub(crate) fn next(
+        &mut self,
+        now: Instant,
+        quiet_since: &mut Option<Instant>,
+        is_urgent: impl FnOnce() -> bool,
+    ) -> Idle {
+        let quiet = now.saturating_duration_since(*quiet_since.get_or_insert(now));
+        let is_late = quiet >= self.spin && (quiet >= self.spin.saturating_mul(URGENT_SPINS) || !is_urgent());
+        if is_late || self.rest.is_some_and(|rest| now < rest.until) {
             return Idle::Sleep;
         }
         if !self.may_look || self.rest.is_some() {
@@ -137,15 +147,16 @@ mod tests {
 
     const SHORT: Duration = Duration::from_micros(30);
     const LONG: Duration = Duration::from_millis(4);
+    const SPIN: Duration = Duration::from_secs(1);
 
     fn idling() -> Idling {
-        Idling::new(&EngineOptions { spin: Duration::from_secs(1), ..EngineOptions::default() })
+        Idling::new(&EngineOptions { spin: SPIN, ..EngineOptions::default() })
     }
 
     /// The number of looks among these polls, if each look has this result.
     fn looks(idling: &mut Idling, polls: u32, has_found: bool) -> u32 {
         let (now, mut quiet_since) = (Instant::now(), None);
-        let mut look = |_| match idling.next(now, &mut quiet_since) {
+        let mut look = |_| match idling.next(now, &mut quiet_since, || false) {
             Idle::Look => {
                 idling.looked(has_found);
                 1
@@ -173,15 +184,19 @@ mod tests {
     fn a_thread_sleeps_when_it_has_been_idle_for_long() {
         let (mut idling, start) = (idling(), Instant::now());
         let mut quiet_since = None;
-        assert_eq!(idling.next(start, &mut quiet_since), Idle::Look);
-        assert_eq!(idling.next(start + idling.spin, &mut quiet_since), Idle::Sleep);
+        let mut next = |now, is_urgent| idling.next(now, &mut quiet_since, || is_urgent);
+        assert_eq!(next(start, false), Idle::Look);
+        assert_eq!(next(start + SPIN, false), Idle::Sleep);
+        assert_ne!(next(start + SPIN, true), Idle::Sleep);
+        assert_eq!(next(start + SPIN * URGENT_SPINS, true), Idle::Sleep);
     }
 
     /// The milliseconds of rest after a long yield at `now`.
     fn rest_ms(idling: &mut Idling, now: Instant) -> u64 {
         idling.gave_way(now, now + LONG);
-        let is_over =
-            |passed: &u64| idling.next(now + LONG + Duration::from_millis(*passed), &mut None) != Idle::Sleep;
+        let is_over = |passed: &u64| {
+            idling.next(now + LONG + Duration::from_millis(*passed), &mut None, || false) != Idle::Sleep
+        };
         (0..10_000).find(is_over).unwrap()
     }
 
@@ -191,7 +206,7 @@ mod tests {
         for round in 0..1000 {
             let now = start + SHORT * round;
             idling.gave_way(now, now + SHORT);
-            assert!(idling.next(now + SHORT, &mut None) != Idle::Sleep && !idling.is_crowded());
+            assert!(idling.next(now + SHORT, &mut None, || false) != Idle::Sleep && !idling.is_crowded());
         }
     }
 

@@ -10,10 +10,9 @@
 //! | `idling` | whether an idle thread looks at its links, gives its core away, or sleeps |
 //! | `time_slice` | a short slice for a thread that waits beside other work on its core |
 //! | `monitor` | the thread that holds the links, and the waiting threads |
-//! | `progress_threads`, `callbacks` | the threads of all communicators, and the threads that call functions of users |
+//! | `progress_threads` | the threads that move calls of all communicators, and run code of the program after them |
 
 pub(crate) mod call;
-pub(crate) mod callbacks;
 pub(crate) mod idling;
 pub(crate) mod monitor;
 pub(crate) mod pause;

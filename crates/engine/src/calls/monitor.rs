@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use unisono_communicator::AfterEnd;
 
-use crate::calls::callbacks::Callbacks;
 use crate::calls::progress_threads::Pool;
 use crate::lock;
 
@@ -26,11 +25,11 @@ pub(crate) struct Monitor {
     state: Mutex<MonitorState>,
     /// Notified when the links are free, or a call has ended.
     changed: Condvar,
-    /// Notified when the progress thread has a command, or its work is urgent.
-    commanded: Condvar,
+    /// Notified when work is urgent: a progress thread that stands aside goes on.
+    urgent: Condvar,
     /// The number of threads that want the links. It changes under the lock; the holder reads it between polls.
     wanting: AtomicUsize,
-    callbacks: Arc<Callbacks>,
+    pool: Arc<Pool>,
 }
 
 #[derive(Default)]
@@ -41,10 +40,18 @@ struct MonitorState {
     /// The number of callbacks that wait for ends of calls. If there is any, the progress thread moves calls at once.
     awaited_callbacks: usize,
     command: Command,
+    /// Whether a task waits for a call. Until its work is done, the progress thread moves calls at once.
+    is_awaited: bool,
     /// Whether a progress thread has the communicator, or is about to.
     is_scheduled: bool,
     /// Whether one has ever had it.
     has_progressed: bool,
+}
+
+impl MonitorState {
+    fn is_urgent(&self) -> bool {
+        self.awaited_callbacks > 0 || self.is_awaited
+    }
 }
 
 /// A communicator, as a progress thread sees it.
@@ -69,9 +76,9 @@ pub(crate) enum Command {
 }
 
 impl Monitor {
-    /// The monitor of a communicator whose callbacks run on these threads.
-    pub(crate) fn with(callbacks: Arc<Callbacks>) -> Monitor {
-        Monitor { callbacks, ..Monitor::default() }
+    /// The monitor of a communicator that these threads look after.
+    pub(crate) fn with(pool: Arc<Pool>) -> Monitor {
+        Monitor { pool, ..Monitor::default() }
     }
 
     #[inline]
@@ -79,8 +86,8 @@ impl Monitor {
         lock(&self.state)
     }
 
-    pub(crate) fn callbacks(&self) -> &Arc<Callbacks> {
-        &self.callbacks
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
     }
 
     /// Takes the links if nobody holds or wants them.
@@ -138,7 +145,7 @@ impl Monitor {
         self.wanting.load(Ordering::SeqCst) > 0
     }
 
-    /// Notes that a call has ended. The work after it goes to the thread of callbacks. Threads are woken if one of them
+    /// Notes that a call has ended. The work after it goes to a progress thread. Threads are woken if one of them
     /// waits for this call: a thread that waits for another one would only sleep again, once for each end.
     /// `is_awaited` is asked under the monitor's lock, as is the goal of a thread that is about to sleep.
     pub(crate) fn announce(&self, after_end: Option<AfterEnd>, is_awaited: impl FnOnce() -> bool) {
@@ -150,7 +157,7 @@ impl Monitor {
             drop(state);
         }
         if let Some(after_end) = after_end {
-            self.callbacks.push(after_end);
+            self.pool.push(after_end);
         }
     }
 
@@ -180,7 +187,18 @@ impl Monitor {
     /// [`Monitor::forget_callback`] follows.
     pub(crate) fn await_callback(&self) {
         self.lock().awaited_callbacks += 1;
-        self.commanded.notify_one();
+        self.call_thread();
+    }
+
+    /// Notes that a task waits for a call.
+    pub(crate) fn await_call(&self) {
+        self.lock().is_awaited = true;
+        self.call_thread();
+    }
+
+    fn call_thread(&self) {
+        self.urgent.notify_one();
+        self.pool.hurry();
     }
 
     /// Notes that the awaited callback was not added, because its call has ended already.
@@ -188,9 +206,9 @@ impl Monitor {
         self.lock().awaited_callbacks -= 1;
     }
 
-    /// Whether a callback waits for the end of a call.
+    /// Whether a callback or a task waits for the end of a call.
     pub(crate) fn is_urgent(&self) -> bool {
-        self.lock().awaited_callbacks > 0
+        self.lock().is_urgent()
     }
 
     /// Gives the progress threads a command. True if the caller must tell them.
@@ -204,7 +222,6 @@ impl Monitor {
         state.has_progressed = true;
         let is_first = !std::mem::replace(&mut state.is_scheduled, true);
         drop(state);
-        self.commanded.notify_one();
         // Dropped without the lock: it may be the last handle of the communicator.
         drop(before);
         is_first
@@ -240,6 +257,7 @@ impl Monitor {
             // The guard of the links has reported a panic and ended all pending calls.
             let is_left = catch_unwind(AssertUnwindSafe(|| shared.progress(pool))).unwrap_or(false);
             let mut state = self.lock();
+            state.is_awaited &= is_left;
             if is_left && matches!(state.command, Command::Sleep | Command::Look(_)) {
                 state.command = Command::GoOn(shared);
             } else {
@@ -255,8 +273,8 @@ impl Monitor {
 
     /// Sleeps for `time`, but only while no work is urgent.
     pub(crate) fn stand_aside(&self, time: Duration) {
-        let is_calm = |state: &mut MonitorState| state.awaited_callbacks == 0;
-        drop(self.commanded.wait_timeout_while(self.lock(), time, is_calm));
+        let is_calm = |state: &mut MonitorState| !state.is_urgent();
+        drop(self.urgent.wait_timeout_while(self.lock(), time, is_calm));
     }
 }
 

@@ -55,9 +55,9 @@ impl<L: Links + 'static> CallEngine for Shared<L> {
     }
 
     fn run_after(&self, after_end: AfterEnd) {
-        let callbacks = self.monitor.callbacks();
-        match callbacks.start() {
-            Ok(()) => callbacks.push(after_end),
+        let pool = self.monitor.pool();
+        match pool.start() {
+            Ok(()) => pool.push(after_end),
             Err(_) => after_end.run(),
         }
     }

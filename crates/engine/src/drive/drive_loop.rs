@@ -78,7 +78,8 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             } else if !is_quiet {
                 quiet_since = None;
             } else {
-                match self.idling.next(now, &mut quiet_since) {
+                let monitor = &self.shared.monitor;
+                match self.idling.next(now, &mut quiet_since, || monitor.is_urgent()) {
                     Idle::Look if self.look(task) => {}
                     Idle::Look | Idle::Yield => self.give_way(now),
                     Idle::Sleep => {
@@ -95,6 +96,7 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
     /// Looks after the task, which did not move, and asks whether its call must end.
     fn idle(&mut self, task: &mut impl Task<L>, now: Instant) -> Result<()> {
         task.idle(self, now)?;
+        self.shared.monitor.pool().pass_on();
         let gate = &self.shared.gate;
         if gate.is_interrupted(now) { Err(gate.abort()) } else { Ok(()) }
     }

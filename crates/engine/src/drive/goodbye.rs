@@ -24,8 +24,7 @@ const DELIVERY_PAUSE: Duration = Duration::from_millis(100);
 impl<L: Links + 'static> Shared<L> {
     /// Makes this rank read the streams of closing ranks to their end, even if none of its threads makes a call.
     pub(crate) fn watch_for_closing(self: &Arc<Self>) {
-        let (weak, monitor, threads) =
-            (Arc::downgrade(self), self.monitor.clone(), self.options.progress.clone());
+        let (weak, monitor) = (Arc::downgrade(self), self.monitor.clone());
         let (news, wake) = (self.news_of_closing.clone(), self.wake.clone());
         let look_again: Waker = Arc::new(move || {
             news.store(true, Ordering::SeqCst);
@@ -36,7 +35,7 @@ impl<L: Links + 'static> Shared<L> {
         let wake = look_again.clone();
         let read: Waker = Arc::new(move || {
             look_again();
-            look_after(&threads, &monitor, weak.clone());
+            look_after(&monitor, weak.clone());
         });
         self.gate.board().closings().on_close(wake, read);
     }

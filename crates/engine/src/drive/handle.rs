@@ -147,13 +147,14 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
             if self.refusal(&shared).is_some() {
                 return waker.wake_by_ref();
             }
-            if let Err(error) = shared.monitor.callbacks().start() {
+            if let Err(error) = shared.monitor.pool().start() {
                 // No thread would wake the task when the call has failed.
                 shared.gate.fail(error);
                 waker.wake_by_ref();
             }
             if self.request.note_awaited() {
                 self.tell_holder(&shared);
+                shared.monitor.await_call();
             }
         }
         self.request.ending.register(waker);
@@ -165,7 +166,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
             if let Some(error) = self.refusal_in_child(shared) {
                 return call_back(callback, Err(error));
             }
-            if let Err(error) = shared.monitor.callbacks().start() {
+            if let Err(error) = shared.monitor.pool().start() {
                 return call_back(callback, Err(shared.gate.fail(error)));
             }
         }

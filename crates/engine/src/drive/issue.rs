@@ -33,7 +33,7 @@ impl<L: Links + 'static> Shared<L> {
         self.refuse_device(call.memory())?;
         if call.buffers.has_keeper() {
             // It drops the keeper.
-            self.monitor.callbacks().start().map_err(|error| self.end_everywhere(error))?;
+            self.monitor.pool().start().map_err(|error| self.end_everywhere(error))?;
         }
         match call.descriptor.operation {
             Operation::Collective(collective) => {

@@ -79,7 +79,7 @@ impl<L: Links + 'static> Shared<L> {
         messages: PointToPoint,
         engine: Engine<L>,
     ) -> Arc<Shared<L>> {
-        let monitor = Monitor::with(options.progress.callbacks().clone());
+        let monitor = Monitor::with(options.progress.pool().clone());
         let wake = engine.links.waker();
         gate.board().first_cause().on_revoke(wake.clone());
         let shared = Arc::new(Shared {

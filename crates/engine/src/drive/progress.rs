@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Error, Severity, deadline_after, log};
 
 use crate::calls::monitor::{Command, Monitor, Progress};
-use crate::calls::progress_threads::{Pool, ProgressThreads};
+use crate::calls::progress_threads::Pool;
 use crate::drive::Shared;
 use crate::links::Links;
 
@@ -27,7 +27,7 @@ impl<L: Links + 'static> Shared<L> {
     /// # Errors
     /// [`Error::System`] when the system has no room for another thread.
     pub(crate) fn ask_for_progress(self: &Arc<Self>) -> Result<(), Error> {
-        command(&self.options.progress, &self.monitor, Command::Work(self.clone()))
+        command(&self.monitor, Command::Work(self.clone()))
     }
 
     /// Passes the last handle of an idle communicator to a progress thread, which drops the handle. If none has had the
@@ -42,18 +42,18 @@ impl<L: Links + 'static> Shared<L> {
 
 /// Notes that a rank has closed the communicator. The control thread calls this. `shared` is weak, so it keeps no
 /// communicator alive.
-pub(crate) fn look_after(threads: &ProgressThreads, monitor: &Arc<Monitor>, shared: Weak<dyn Progress>) {
-    if let Err(error) = command(threads, monitor, Command::Look(shared)) {
+pub(crate) fn look_after(monitor: &Arc<Monitor>, shared: Weak<dyn Progress>) {
+    if let Err(error) = command(monitor, Command::Look(shared)) {
         let problem = "the messages of a rank that closes stay in its stream";
         log(Severity::Warn, None, format_args!("{problem}: {error}"));
     }
 }
 
-fn command(threads: &ProgressThreads, monitor: &Arc<Monitor>, command: Command) -> Result<(), Error> {
+fn command(monitor: &Arc<Monitor>, command: Command) -> Result<(), Error> {
     if !monitor.command(command) {
         return Ok(());
     }
-    threads.add(monitor.clone()).inspect_err(|_| monitor.withdraw(false))
+    monitor.pool().add(monitor.clone()).inspect_err(|_| monitor.withdraw(false))
 }
 
 impl<L: Links + 'static> Progress for Shared<L> {

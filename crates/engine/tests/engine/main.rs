@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod after_calls;
 mod body;
 mod callbacks;
 mod clocked;
