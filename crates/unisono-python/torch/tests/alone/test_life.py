@@ -290,7 +290,14 @@ def test_worlds_one_after_the_other_leave_nothing(tmp_path):
             dist.barrier()
             dist.destroy_process_group()
             seen.append(kept())
-        assert seen[-1][0] <= seen[4][0] + 2 and seen[-1][1] <= seen[4][1] + 1, seen
+        # A thread may still return from the function of the last future, which holds the last world.
+        for _ in range(600):
+            if seen[-1][0] <= seen[4][0] + 2 and seen[-1][1] <= seen[4][1] + 1:
+                break
+            time.sleep(0.05)
+            seen.append(kept())
+        else:
+            raise SystemExit(f"descriptors and threads: {seen}")
         print("kept", seen[4], seen[-1])
         """,
         joins=False,
