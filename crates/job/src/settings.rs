@@ -96,7 +96,13 @@ pub const GROUPS: [KnobGroup; 6] = [
             "1: data goes through memory between ranks of one host; 0: over TCP as between hosts; rank 0's is used by \
              all"),
         knob("UNISONO_PIECE_BYTES", "bytes", "524288", &[], "the unit in which steps of a call take turns"),
-        knob("UNISONO_SPIN_US", "us", "50", &[], "how long a waiting call polls before it sleeps"),
+        knob(
+            "UNISONO_SPIN_US",
+            "us",
+            "50",
+            &[],
+            "how long a waiting call polls before it sleeps; with a callback, 4 times as long",
+        ),
         knob("UNISONO_PROBE_DELAY_MS", "ms", "50", &[],
             "time without progress after which the awaited rank is asked"),
     ] },
