@@ -289,7 +289,7 @@ impl Pool {
         }
     }
 
-    /// Passes the code that this thread has made due to another thread: this one waits for other ranks.
+    /// Passes the code that this thread has made due to another thread: this one has calls to move, or waits.
     #[inline]
     pub(crate) fn pass_on(self: &Arc<Self>) {
         if ROLE.get() == (Role::Mover { has_kept: true }) {
@@ -322,14 +322,16 @@ impl Pool {
     /// they would only wait.
     ///
     /// # Errors
-    /// [`Error::System`] when the system has no room for another thread, and all threads are in code of the program,
-    /// which may wait for this work.
+    /// [`Error::System`] when the system has no room for another thread, and all threads have been in code of the
+    /// program for long: that code may wait for this work.
     fn call_thread(self: &Arc<Self>, state: &mut PoolState, is_urgent: bool) -> Result<Wakes, Error> {
         let wanted = state.wanted();
         if state.idle < wanted {
             if state.threads - state.callers < MOVERS_MAX {
                 match self.add_thread(state) {
-                    Err(error) if state.threads == state.callers => return Err(error),
+                    Err(error) if state.threads == state.callers && !state.is_soon_back(LOOK_EVERY) => {
+                        return Err(error);
+                    }
                     Err(_) => {}
                     Ok(()) => return Ok(Wakes::Nobody),
                 }
@@ -388,10 +390,10 @@ impl Pool {
 
     fn run(self: Arc<Self>) {
         let mut has_called = false;
-        while let Some(task) = self.next(has_called) {
+        while let Some(work) = self.next(has_called) {
             ROLE.set(Role::Mover { has_kept: false });
-            has_called = matches!(task, NextWork::Call(_));
-            let is_left = match task {
+            has_called = matches!(work, NextWork::Call(_));
+            let is_left = match work {
                 NextWork::Move(monitor) => monitor.carry_out(&self).then_some(monitor),
                 NextWork::Call(after_end) => {
                     ROLE.set(Role::Caller);
@@ -419,9 +421,9 @@ impl Pool {
     fn next(self: &Arc<Self>, has_called: bool) -> Option<NextWork> {
         let mut state = lock(&self.state);
         let (mut since, mut looks_first) = (Instant::now(), has_called);
-        let task = loop {
-            if let Some(task) = state.take(has_called) {
-                break Some(task);
+        let work = loop {
+            if let Some(work) = state.take(has_called) {
+                break Some(work);
             }
             let is_empty = state.wanted() == 0;
             if is_empty && state.is_over {
@@ -450,12 +452,12 @@ impl Pool {
             }
         };
         state.end_to_look();
-        match task {
+        match work {
             // The rest of the work needs a thread too.
             Some(_) if state.wanted() > 0 => self.call_for_code(state),
             Some(_) => {}
             None => state.threads -= 1,
         }
-        task
+        work
     }
 }

@@ -96,7 +96,6 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
     /// Looks after the task, which did not move, and asks whether its call must end.
     fn idle(&mut self, task: &mut impl Task<L>, now: Instant) -> Result<()> {
         task.idle(self, now)?;
-        self.shared.monitor.pool().pass_on();
         let gate = &self.shared.gate;
         if gate.is_interrupted(now) { Err(gate.abort()) } else { Ok(()) }
     }

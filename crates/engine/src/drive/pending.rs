@@ -71,6 +71,7 @@ impl<L: Links + 'static, G: FnMut(&mut L) -> bool> Task<L> for Pending<'_, L, G>
         if self.is_late || (self.goal)(&mut engine.links) {
             return Ok(Step::Finished);
         }
+        self.shared.monitor.pool().pass_on();
         self.shared.advance_pending(engine)
     }
 

@@ -61,6 +61,7 @@ impl<L: Links + 'static> Progress for Shared<L> {
         let until = deadline_after(Instant::now(), self.options.drop_timeout);
         let _sleeper = pool.sleeper(self.wake.clone());
         while self.has_pending() || self.has_closing_lanes() && Instant::now() < until {
+            self.monitor.pool().pass_on();
             match self.try_lock_links() {
                 Some(mut guard) => {
                     let turn = pool.is_crowded().then(|| guard.links.now() + TURN);
