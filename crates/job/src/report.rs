@@ -139,8 +139,8 @@ impl ErrorReport {
         reader.finish().map(|()| report)
     }
 
-    /// The report as it is written into the pipe.
-    fn message(&self) -> Vec<u8> {
+    /// The report as it is written into the pipe, and as [`ErrorReport::take_all`] takes it.
+    pub fn message(&self) -> Vec<u8> {
         let mut body = Writer::new();
         let (communicator, call) = (self.communicator.as_deref(), self.call.as_deref());
         body.u32(self.rank)

@@ -12,6 +12,7 @@ use unisono::{BACKENDS, Backend, DType, Error, ReduceOp};
 use unisono_algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
 use unisono_algorithms_cli::print::unprinted;
 use unisono_algorithms_cli::sizes::parse_size;
+use unisono_control::RANKS_MAX;
 
 use crate::bench::form::Form;
 use crate::bench::operations::BenchOperation;
@@ -19,6 +20,7 @@ use crate::demo::kill::Kill;
 use crate::demo::method::{Method, Methods};
 use crate::problem::Result;
 use crate::run::cores::Binding;
+use crate::run::hosts::RSH_DEFAULT;
 
 /// The most ranks that are started on one host.
 pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
@@ -122,9 +124,19 @@ pub(crate) struct DemoRankArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// The number of ranks to start.
-    #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
-    pub(crate) ranks: u32,
+    /// The number of ranks to start; with hosts, all slots by default.
+    #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(RANKS_MAX))]
+    #[arg(required_unless_present_any = ["hosts", "hostfile"])]
+    pub(crate) ranks: Option<u32>,
+    #[command(flatten)]
+    pub(crate) hosts: HostArguments,
+    /// Give every rank a variable: the value that it has here, or another one. Ranks on other hosts get from here only
+    /// these, and variables such as UNISONO_*, NCCL_*, OMP_* and PYTHON*.
+    #[arg(short = 'x', value_name = "NAME[=VALUE]")]
+    pub(crate) variables: Vec<String>,
+    /// The agent of a launcher on another host.
+    #[arg(long, hide = true, exclusive = true)]
+    pub(crate) agent: bool,
     /// Let the other ranks go on when one fails: the status is 0 if at least one rank succeeds, the last line names the
     /// others, and if none succeeds, the status comes from the first that failed. When only ranks run that a rank which
     /// has succeeded has lost (one may be stopped), they are asked to end.
@@ -158,6 +170,34 @@ pub(crate) struct RunArguments {
     /// The program, whose standard input is empty without --stdin, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM ARGS")]
     pub(crate) program: Vec<OsString>,
+}
+
+/// The hosts of the ranks, if they are not all here.
+#[derive(Debug, Args)]
+pub(crate) struct HostArguments {
+    /// Start the ranks on these hosts, in this order, so many on each: a,b:4. A host without a number gets one rank.
+    /// localhost is this machine; each other host is reached by ssh, without a password.
+    #[arg(long, value_name = "NAME[:SLOTS],...")]
+    pub(crate) hosts: Option<String>,
+    /// The same from a file of DeepSpeed or Open MPI, whose lines are: NAME slots=NUMBER.
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    pub(crate) hostfile: Option<PathBuf>,
+    /// Of these hosts only some, or only some slots: a@b:0,2. The ranks of slots that are named by number see the
+    /// devices of these numbers (CUDA_VISIBLE_DEVICES).
+    #[arg(long, value_name = "NAME[:SLOT,...][@...]", conflicts_with = "exclude")]
+    pub(crate) include: Option<String>,
+    /// All hosts and slots but these.
+    #[arg(long, value_name = "NAME[:SLOT,...][@...]")]
+    pub(crate) exclude: Option<String>,
+    /// The command that runs a command line on a host, as ssh does: it gets the host and the line as arguments.
+    #[arg(long, value_name = "COMMAND", default_value = RSH_DEFAULT)]
+    pub(crate) rsh: String,
+    /// The path of this program on the other hosts [default: the path of this one].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) remote_program: Option<PathBuf>,
+    /// The working directory of the ranks on every host [default: this one].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) wdir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

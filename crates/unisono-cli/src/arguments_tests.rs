@@ -34,7 +34,11 @@ fn bad_input_is_one_line_that_says_what_is_allowed() {
         ("unisono run", "PROGRAM"),
         ("unisono run sh", "-n <RANKS>"),
         ("unisono run -n 2 --keepgoing sh", "--keep-going"),
-        ("unisono run -n two sh", "1..=1024"),
+        ("unisono run -n two sh", "1..=65535"),
+        ("unisono run --hosts a --hostfile f sh", "cannot be used with"),
+        ("unisono run --hosts a --include a --exclude a sh", "cannot be used with"),
+        ("unisono run --hosts a", "PROGRAM"),
+        ("unisono run --agent -n 2 sh", "cannot be used with"),
         ("unisono run -n 2 --timeout soon sh", "--timeout: unknown time \"soon\": seconds above 0"),
         ("unisono run -n 2 --timeout 0 sh", "seconds above 0"),
         ("unisono run -n 2 --timeout -1 sh", "seconds above 0"),
@@ -93,7 +97,7 @@ fn a_programs_own_options_stay_its_own() {
         let Ok(Some(Commands::Run(run))) = parsed(&line) else { panic!("{line}") };
         assert_eq!(
             (run.ranks, run.program),
-            (2, ["prog", "-np", "3", "--json"].map(OsString::from).to_vec())
+            (Some(2), ["prog", "-np", "3", "--json"].map(OsString::from).to_vec())
         );
     }
 }
@@ -105,7 +109,7 @@ fn ranks_are_counted_as_mpiruns_users_count_them() {
         Ok(Some(Commands::Bench(bench))) => bench.ranks.unwrap(),
         Ok(Some(Commands::Calibrate(calibrate))) => calibrate.ranks.unwrap(),
         Ok(Some(Commands::Doctor(doctor))) => doctor.ranks.unwrap(),
-        Ok(Some(Commands::Run(run))) => run.ranks,
+        Ok(Some(Commands::Run(run))) => run.ranks.unwrap(),
         other => panic!("{line}: {other:?}"),
     };
     for command in ["demo", "bench all_reduce --sizes 1Mi", "calibrate --json", "doctor"] {

@@ -4,9 +4,10 @@ use std::io;
 use std::ops::Range;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
 
 /// The cores that a rank may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Binding {
     /// `Core` where every core then has the same number of ranks, at least two; otherwise `None`, as where the kernel
     /// refuses to bind.

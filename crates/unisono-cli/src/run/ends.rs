@@ -16,7 +16,7 @@ use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use unisono_job::report::{ErrorReport, ReportPipe};
 
-use super::rank::Event;
+use super::rank::{Event, Exited};
 
 /// Ends that are fetched at once.
 const ENDS_MAX: usize = 64;
@@ -36,9 +36,12 @@ pub(super) struct WatchedProcess {
 }
 
 impl Ends {
-    /// Tells of the ends as [`Event::Exited`] from now on, and as [`Event::Reported`] of the reports that come out of
+    /// Tells of the ends as [`Exited`] from now on, and as [`Event::Reported`] of the reports that come out of
     /// `reports`. A report from before a rank's end comes before its end.
-    pub(super) fn tell(reports: &ReportPipe, events: Sender<Event>) -> io::Result<Ends> {
+    pub(super) fn tell<R: From<Exited> + Send + 'static>(
+        reports: &ReportPipe,
+        events: Sender<Event<R>>,
+    ) -> io::Result<Ends> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(&*epoll, &reports.reading, epoll::EventData::new_u64(REPORTS), epoll::EventFlags::IN)?;
         let ends = Ends { epoll: epoll.clone() };
@@ -58,12 +61,12 @@ impl Ends {
     }
 }
 
-struct Teller {
+struct Teller<R> {
     reports: ReportReader,
-    events: Sender<Event>,
+    events: Sender<Event<R>>,
 }
 
-impl Teller {
+impl<R: From<Exited>> Teller<R> {
     fn tell_all(mut self, epoll: &OwnedFd) {
         let mut ready = Vec::with_capacity(ENDS_MAX);
         let mut told = Ok(());
@@ -75,14 +78,14 @@ impl Teller {
         }
     }
 
-    fn tell(&mut self, ready: impl Iterator<Item = u64>) -> Result<(), SendError<Event>> {
+    fn tell(&mut self, ready: impl Iterator<Item = u64>) -> Result<(), SendError<Event<R>>> {
         let at = Instant::now();
         self.reports
             .read()
             .into_iter()
             .try_for_each(|report| self.events.send(Event::Reported(Box::new(report))))?;
         let mut ranks = ready.filter(|&number| number != REPORTS);
-        ranks.try_for_each(|rank| self.events.send(Event::Exited { rank: rank as u32, at }))
+        ranks.try_for_each(|rank| self.events.send(Event::Ranks(Exited { rank: rank as u32, at }.into())))
     }
 }
 

@@ -1,42 +1,33 @@
 //! The launcher's own thread: from the start of the ranks to the end of the last one, one event after the other.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::File;
 use std::io;
-use std::process::{Command, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use unisono_job::report::ReportPipe;
 
-use super::ends::Ends;
+use super::Job;
 use super::failure::{End, SIGNAL_STATUS, first};
-use super::guard::{Guard, kill_those_told_of};
 use super::last_words::{LastWords, LineKind};
-use super::log_files::LogFiles;
-use super::meeting::Meeting;
-use super::output::{self, Output, Places, Sink, Stream};
-use super::pipes::Pipe;
-use super::rank::{Event, Rank};
+use super::output::{self, Output, Stream};
+use super::rank::{Event, News, Ranks};
 use super::reports::{Reports, named};
 use super::signals::{Request, stop};
-use super::{Job, NULL, vendor};
-use super::{input, orphans};
 use crate::print;
 use crate::problem::{Problem, Result};
 
 /// The time that the launcher waits after the first failure it sees: another failure may turn out to be the cause, and
 /// the other ranks may print their own errors.
 const SETTLING: Duration = Duration::from_millis(200);
+/// The time that hosts have to say that SIGKILL has ended their ranks.
+const KILL_WAIT: Duration = Duration::from_secs(5);
 /// Between two looks at a standard error that nobody reads.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// The status of a job whose ranks have ended well, but not all that they said has arrived.
 const STATUS_FAILED: u8 = 1;
-/// The status of a shell that cannot start a program.
-const STATUS_NOT_STARTED: u8 = 127;
 /// The status of a job that was ended because of `--timeout`, as of the program `timeout`.
 const STATUS_TIMEOUT: u8 = 124;
 /// The most ranks that a line names.
@@ -51,7 +42,8 @@ enum Stage {
     Settling(Instant),
     /// The ranks have been asked to end; SIGKILL follows at this time.
     Ending(Instant),
-    Killed,
+    /// The ranks have got SIGKILL. At this time the launcher gives up hosts that have not said that their ranks ended.
+    Killed(Instant),
     /// All ranks have ended. Their output is passed on.
     Draining,
 }
@@ -61,51 +53,19 @@ impl Stage {
     fn due(&mut self) -> Option<&mut Instant> {
         match self {
             Stage::Running(due) => due.as_mut(),
-            Stage::Settling(due) | Stage::Ending(due) => Some(due),
-            Stage::Killed | Stage::Draining => None,
+            Stage::Settling(due) | Stage::Ending(due) | Stage::Killed(due) => Some(due),
+            Stage::Draining => None,
         }
     }
 }
 
-/// The inputs for the start of a rank.
-struct Starter<'j> {
-    job: &'j Job,
-    meeting: &'j Meeting,
-    /// The additional variables in every rank's environment.
-    variables: Vec<(&'static str, OsString)>,
-    ends: Ends,
-    null: File,
-}
-
-impl Starter<'_> {
-    fn start(&self, rank: u32) -> Result<(Rank, [Pipe; 2])> {
-        let Job { ranks, program, arguments, binding, stdin, .. } = self.job;
-        let mut command = Command::new(program);
-        command.args(arguments);
-        command.envs(self.variables.iter().cloned());
-        self.meeting.tell(&mut command, rank);
-        let started = binding.during(rank, *ranks, || {
-            let input = if *stdin == Some(rank) { Stdio::piped() } else { self.null.try_clone()?.into() };
-            let (mut started, pipes) = Rank::start(command, rank, &self.ends, input)?;
-            started.take_stdin().map(input::pass_on).transpose()?;
-            Ok((started, pipes))
-        });
-        started.map_err(|error: io::Error| Problem {
-            status: STATUS_NOT_STARTED,
-            text: format!("{}: {error}", program.display()),
-        })
-    }
-}
-
 /// A job that runs.
-pub(super) struct Launcher<'j> {
+pub(super) struct Launcher<'j, R> {
     job: &'j Job,
-    meeting: &'j Meeting,
-    guard: Guard,
+    ranks: R,
+    running: BTreeSet<u32>,
     words: Arc<LastWords>,
     output: Output,
-    /// `None` for a rank that has ended.
-    ranks: Vec<Option<Rank>>,
     streams_open: usize,
     succeeded: BTreeSet<u32>,
     /// In the order of their ends.
@@ -116,67 +76,36 @@ pub(super) struct Launcher<'j> {
     ended_by: Option<Problem>,
 }
 
-impl<'j> Launcher<'j> {
-    /// Starts the ranks, and takes their output to its places.
-    pub(super) fn start(
+impl<'j, R: Ranks> Launcher<'j, R> {
+    /// Takes over ranks, of which these run, and their output. A problem ends the job.
+    pub(super) fn new(
         job: &'j Job,
-        meeting: &'j Meeting,
-        (sink, files): (Arc<dyn Sink>, Option<Arc<LogFiles>>),
-        events: &Sender<Event>,
-    ) -> Result<Launcher<'j>> {
-        let null = open_null()?;
-        let mut guard = Guard::start(meeting.folder(), &null)
-            .map_err(|error| Problem::failed("starting the guard", error))?;
-        // Only the ranks inherit its writing end, which is closed when all have been started.
-        let pipe = ReportPipe::new().map_err(|error| Problem::failed("a pipe for reports", error))?;
-        let ends = Ends::tell(&pipe, events.clone())
-            .map_err(|error| Problem::failed("watching processes", error))?;
-        let mut variables = vendor::variables(job.vendor_directory.clone());
-        variables.push((pipe.variable.0, pipe.variable.1.clone().into()));
-        variables.extend(job.records_calls.then(|| ("UNISONO_COMMS_LOGGER", "on".into())));
-        let starter = Starter { job, meeting, variables, ends, null };
-        let (mut ranks, mut pipes, mut ended_by) = (Vec::new(), [Vec::new(), Vec::new()], None);
-        for rank in 0..job.ranks {
-            match starter.start(rank) {
-                Ok((started, [out, err])) => {
-                    guard.watch(started.pid()).map_err(|error| Problem::failed("the guard", error))?;
-                    ranks.push(Some(started));
-                    pipes[0].push(out);
-                    pipes[1].push(err);
-                }
-                Err(problem) => {
-                    ended_by = Some(problem);
-                    break;
-                }
-            }
-        }
-        let words = Arc::new(LastWords::new(job.ranks));
-        let places = Places { sink, files, words: words.clone() };
-        let output = Output::start(pipes, places, events)
-            .map_err(|error| Problem::failed("reading the output of ranks", error))?;
+        (ranks, running): (R, BTreeSet<u32>),
+        (output, words): (Output, Arc<LastWords>),
+        problem: Option<Problem>,
+    ) -> Launcher<'j, R> {
         let mut launcher = Launcher {
             job,
-            meeting,
-            guard,
+            ranks,
+            running,
             words,
             output,
-            ranks,
             streams_open: Stream::BOTH.len(),
             succeeded: BTreeSet::new(),
             failures: Vec::new(),
             reports: Reports::default(),
             stage: Stage::Running(job.timeout.and_then(|timeout| Instant::now().checked_add(timeout))),
-            ended_by,
+            ended_by: problem,
         };
         if launcher.ended_by.is_some() {
             launcher.end(Signal::TERM);
         }
         launcher.drain_if_ended();
-        Ok(launcher)
+        launcher
     }
 
     /// Waits until the job has ended, and says how.
-    pub(super) fn until_all_ended(mut self, events: &Receiver<Event>) -> Result<()> {
+    pub(super) fn until_all_ended(mut self, events: &Receiver<Event<R::Event>>) -> Result<()> {
         let mut is_waited_for = true;
         while self.is_running() || self.streams_open > 0 {
             let event = match self.stage.due() {
@@ -184,7 +113,9 @@ impl<'j> Launcher<'j> {
                 None => events.recv().ok(),
             };
             match (event, self.stage) {
-                (Some(Event::Exited { rank, at }), _) => self.exited(rank, at),
+                (Some(Event::Ranks(event)), _) => {
+                    self.ranks.hear(event).into_iter().for_each(|news| self.on_news(news));
+                }
                 (Some(Event::Reported(report)), _) => {
                     self.reports.hear(*report);
                     self.end_those_given_up();
@@ -199,7 +130,8 @@ impl<'j> Launcher<'j> {
                 (Some(Event::Signal(signal)), _) => self.on_signal(signal),
                 (None, Stage::Running(_)) => self.timed_out(),
                 (None, Stage::Settling(_)) => self.end(Signal::TERM),
-                (None, Stage::Ending(_) | Stage::Killed) => self.kill(),
+                (None, Stage::Ending(_)) => self.kill(),
+                (None, Stage::Killed(_)) => self.abandon(),
                 (None, Stage::Draining) => break,
             }
         }
@@ -208,7 +140,7 @@ impl<'j> Launcher<'j> {
     }
 
     fn is_running(&self) -> bool {
-        self.ranks.iter().any(Option::is_some)
+        !self.running.is_empty()
     }
 
     /// Whether the job has failed so far: not all ranks need to succeed in a job that keeps going.
@@ -217,26 +149,40 @@ impl<'j> Launcher<'j> {
         self.ended_by.is_some() || !self.failures.is_empty() && !is_saved
     }
 
-    fn exited(&mut self, rank: u32, at: Instant) {
-        let Some(ended) = self.ranks[rank as usize].take() else { return };
-        let pid = ended.pid();
-        let is_asked = matches!(self.stage, Stage::Ending(_) | Stage::Killed);
-        let end = End::new(rank, at, ended.reap(), is_asked);
-        self.guard.forget(pid);
-        self.meeting.leave(&end);
+    fn on_news(&mut self, news: News) {
+        match news {
+            News::Ended { rank, at, status } => self.ended(rank, at, status),
+            News::NotStarted { ranks, problem } => {
+                ranks.iter().for_each(|rank| _ = self.running.remove(rank));
+                self.ended_by.get_or_insert(problem);
+                match self.stage {
+                    Stage::Running(_) | Stage::Settling(_) => self.end(Signal::TERM),
+                    Stage::Ending(_) | Stage::Killed(_) | Stage::Draining => {}
+                }
+                self.drain_if_ended();
+            }
+        }
+    }
+
+    fn ended(&mut self, rank: u32, at: Instant, status: io::Result<ExitStatus>) {
+        if !self.running.remove(&rank) {
+            return;
+        }
+        let is_asked = matches!(self.stage, Stage::Ending(_) | Stage::Killed(_));
+        let end = End::new(rank, at, status, is_asked);
+        self.ranks.has_left(end.rank, &end.how);
         if end.is_success() {
             self.succeeded.insert(rank);
         } else if !self.was_to_die(&end) {
             self.failed(end);
         }
-        orphans::reap(&self.pids());
         self.end_those_given_up();
         self.drain_if_ended();
     }
 
     /// Asks the ranks to end that the others have gone on without. Such a rank may be stopped, and would never end.
     fn end_those_given_up(&mut self) {
-        let running = self.running();
+        let running = &self.running;
         let is_given_up = |rank: &u32| self.reports.say_lost(*rank, &self.succeeded);
         if !self.job.keep_going || !matches!(self.stage, Stage::Running(_)) || running.is_empty() {
             return;
@@ -244,7 +190,7 @@ impl<'j> Launcher<'j> {
         if running.iter().all(is_given_up) {
             let (verb, grace) =
                 (if running.len() == 1 { "runs" } else { "run" }, self.job.grace.as_secs_f64());
-            let ranks = named(&running);
+            let ranks = named(running);
             self.output.tell(format!(
                 "{ranks} still {verb}, or stands still; the other ranks have ended, and have gone on without: \
                  SIGTERM now, SIGKILL after {grace} s (--grace)"
@@ -253,22 +199,11 @@ impl<'j> Launcher<'j> {
         }
     }
 
-    fn running(&self) -> BTreeSet<u32> {
-        (0..).zip(&self.ranks).filter_map(|(number, rank)| rank.as_ref().map(|_| number)).collect()
-    }
-
-    fn pids(&self) -> BTreeSet<i32> {
-        self.ranks.iter().flatten().map(|rank| rank.pid().as_raw_nonzero().get()).collect()
-    }
-
     fn drain_if_ended(&mut self) {
-        if self.is_running() {
+        if self.is_running() || matches!(self.stage, Stage::Draining) {
             return;
         }
-        if self.has_failed() {
-            // A process that a rank leaves behind on purpose outlives a job that succeeds, and no other.
-            kill_those_told_of(self.meeting.folder(), 1);
-        }
+        self.ranks.all_have_ended(self.has_failed());
         self.output.ranks_have_ended();
         self.stage = Stage::Draining;
     }
@@ -284,17 +219,17 @@ impl<'j> Launcher<'j> {
                 self.output.tell(format!("{}{rest}", end.told(None)));
             }
             Stage::Running(_) => self.stage = Stage::Settling(Instant::now() + SETTLING),
-            Stage::Settling(_) | Stage::Ending(_) | Stage::Killed | Stage::Draining => {}
+            Stage::Settling(_) | Stage::Ending(_) | Stage::Killed(_) | Stage::Draining => {}
         }
         self.failures.push(end);
     }
 
     fn on_signal(&mut self, signal: Signal) {
         match Request::of(signal) {
-            Request::PassOn => self.signal(signal),
-            Request::Reap => orphans::reap(&self.pids()),
+            Request::PassOn => self.ranks.signal(signal),
+            Request::Reap => self.ranks.reap_orphans(),
             Request::Stop => {
-                self.signal(signal);
+                self.ranks.signal(signal);
                 let since = Instant::now();
                 stop();
                 if let Some(due) = self.stage.due() {
@@ -308,13 +243,14 @@ impl<'j> Launcher<'j> {
                 }
                 // A second signal means that the user does not want to wait.
                 Stage::Ending(_) => self.kill(),
-                Stage::Killed | Stage::Draining => {}
+                Stage::Killed(_) => self.abandon(),
+                Stage::Draining => {}
             },
         }
     }
 
     fn timed_out(&mut self) {
-        let running = listed(self.running().iter().map(u32::to_string).collect(), ", ");
+        let running = listed(self.running.iter().map(u32::to_string).collect(), ", ");
         let seconds = self.job.timeout.unwrap_or_default().as_secs_f64();
         let text =
             format!("the job was ended after {seconds} s (--timeout); these ranks had not ended: {running}");
@@ -324,18 +260,19 @@ impl<'j> Launcher<'j> {
 
     /// A rank that is stopped hears the signal when it is continued.
     fn end(&mut self, signal: Signal) {
-        self.signal(signal);
-        self.signal(Signal::CONT);
+        self.ranks.signal(signal);
+        self.ranks.signal(Signal::CONT);
         self.stage = Stage::Ending(Instant::now() + self.job.grace);
     }
 
     fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        self.stage = Stage::Killed;
+        self.ranks.signal(Signal::KILL);
+        self.stage = Stage::Killed(Instant::now() + KILL_WAIT);
     }
 
-    fn signal(&self, signal: Signal) {
-        self.ranks.iter().flatten().for_each(|rank| rank.signal(signal));
+    fn abandon(&mut self) {
+        self.ranks.abandon();
+        self.stage = Stage::Killed(Instant::now() + KILL_WAIT);
     }
 
     /// The outcome of this process: its status, and its last lines.
@@ -371,7 +308,7 @@ impl<'j> Launcher<'j> {
                 lines.push(format!("first failure: {}", cause.told(words.as_ref())));
             }
             (None, _) if !self.failures.is_empty() => {
-                let (lost, ranks) = (self.failures.len(), self.ranks.len());
+                let (lost, ranks) = (self.failures.len(), self.job.ranks);
                 let ends = listed(self.failures.iter().map(told).collect(), "; ");
                 lines.push(format!("{lost} of {ranks} ranks were lost: {ends}"));
             }
@@ -388,7 +325,7 @@ impl<'j> Launcher<'j> {
 }
 
 /// Waits until standard error takes the launcher's lines, unless it is asked to end before.
-fn has_room_soon(events: &Receiver<Event>) -> bool {
+fn has_room_soon<E>(events: &Receiver<Event<E>>) -> bool {
     loop {
         match events.recv_timeout(ROOM_PAUSE) {
             Ok(Event::Signal(signal)) if ends(signal) => return false,
@@ -405,11 +342,6 @@ fn ends(signal: Signal) -> bool {
 
 fn ended_by_signal(signal: Signal) -> Problem {
     Problem::silent(u8::try_from(SIGNAL_STATUS + signal.as_raw()).unwrap_or(u8::MAX))
-}
-
-/// The standard input of every rank. Where it is missing, as in a container with an empty `/dev`, it is named.
-fn open_null() -> Result<File> {
-    File::options().read(true).write(true).open(NULL).map_err(|error| Problem::failed(NULL, error))
 }
 
 /// The first items, and how many more there are.

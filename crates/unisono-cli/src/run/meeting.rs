@@ -2,12 +2,13 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use unisono_control::secret::Secret;
 use unisono_job::private_files::{no_runtime_file, runtime_directory};
@@ -15,7 +16,7 @@ use unisono_job::rendezvous::{StoreConfig, StoreHost, check_loopback, store_job}
 use unisono_job::secret::create_secret_file;
 use unisono_job::settings::{GROUPS, Source, knobs};
 
-use super::failure::End;
+use super::plan::HostPlan;
 use crate::problem::{Problem, Result};
 
 /// The store's address is part of the job's name, so its port is chosen before it listens: another process may take it
@@ -30,58 +31,99 @@ const LEFT_OVER_MAX: usize = 256;
 /// By its value all processes of a job are found.
 pub(crate) const SECRET_VARIABLE: &str = "UNISONO_SECRET_FILE";
 
-/// The rendezvous of one job; dropping it ends the store.
-pub(crate) struct Meeting {
-    ranks: u32,
-    store: StoreHost,
+/// The addresses at which the ranks of a job meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MeetingPlace {
+    /// Of our store.
+    pub(crate) store: SocketAddr,
+    /// For programs whose own library needs an address; nothing of ours listens there.
+    pub(crate) master: SocketAddr,
+}
+
+/// A folder of this host that holds the job's secret. It is removed at the end.
+pub(crate) struct JobFolder {
     folder: TempDir,
     /// As long as it is held, no other launcher removes the folder.
     _lock: File,
-    free_port: SocketAddr,
 }
 
-impl Meeting {
-    /// Hosts a store and writes a fresh secret.
-    pub(crate) fn arrange(ranks: u32) -> Result<Meeting> {
+impl JobFolder {
+    /// Makes a folder, and writes the secret.
+    pub(crate) fn make(secret: &Secret) -> Result<JobFolder> {
         // A launcher is no rank, and replaces in its ranks the variables of an outer job: it reads no more.
         let settings = Source::of_environment(&GROUPS);
         let temporary = settings.foreign_path("TMPDIR").unwrap_or_else(|| "/tmp".into());
-        check_loopback(Ipv4Addr::LOCALHOST.into())?;
         let parent = runtime_directory(settings.foreign_path("XDG_RUNTIME_DIR").as_deref(), &temporary)?;
         remove_left_over(&parent);
         let failed = |error| no_runtime_file("make a folder for the secret in", &parent, &error);
         let (folder, lock) = make_folder(&parent).map_err(failed)?;
+        create_secret_file(secret, &folder.path().join(SECRET_FILE))?;
+        Ok(JobFolder { folder, _lock: lock })
+    }
+}
+
+/// A store that this process hosts; dropping it ends the store.
+pub(crate) struct HostedStore {
+    store: StoreHost,
+    pub(crate) place: MeetingPlace,
+}
+
+impl HostedStore {
+    /// Hosts the store of so many ranks at an address of this host.
+    pub(crate) fn start(ranks: u32, secret: &Secret, address: IpAddr) -> Result<HostedStore> {
+        let handshake_timeout = Source::of_environment(&GROUPS).duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?;
+        let store = host(ranks, secret, address, handshake_timeout)?;
+        let place = MeetingPlace { store: store.address(), master: free_port(address)? };
+        Ok(HostedStore { store, place })
+    }
+}
+
+/// The rendezvous of one job, as one host has it.
+pub(crate) struct Meeting {
+    place: MeetingPlace,
+    hosted: Option<HostedStore>,
+    folder: JobFolder,
+}
+
+impl Meeting {
+    /// Hosts a store for ranks that are all on this host, and writes a fresh secret.
+    pub(crate) fn arrange(ranks: u32) -> Result<Meeting> {
+        check_loopback(Ipv4Addr::LOCALHOST.into())?;
         let secret = Secret::random()?;
-        create_secret_file(&secret, &folder.path().join(SECRET_FILE))?;
-        let store = host(ranks, &secret, settings.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?)?;
-        // We do not listen there: the port is for programs whose own library needs one.
-        let free_port = free_port()?;
-        Ok(Meeting { ranks, store, folder, _lock: lock, free_port })
+        let folder = JobFolder::make(&secret)?;
+        let hosted = HostedStore::start(ranks, &secret, Ipv4Addr::LOCALHOST.into())?;
+        Ok(Meeting { place: hosted.place, hosted: Some(hosted), folder })
     }
 
-    /// The folder that holds the secret; it is removed at the end.
+    /// The meeting at a place that this host or another one hosts.
+    pub(crate) fn at(place: MeetingPlace, hosted: Option<HostedStore>, folder: JobFolder) -> Meeting {
+        Meeting { place, hosted, folder }
+    }
+
+    /// The folder that holds the secret.
     pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+        self.folder.folder.path()
     }
 
-    /// Ends the wait of ranks that have not met this one, since it will not come.
-    pub(crate) fn leave(&self, end: &End) {
-        self.store.rank_ended(end.rank, &end.how);
+    /// Ends the wait of ranks that have not met `rank`, since it will not come, if the store is on this host.
+    pub(crate) fn leave(&self, rank: u32, how: &str) {
+        if let Some(hosted) = &self.hosted {
+            hosted.store.rank_ended(rank, how);
+        }
     }
 
-    /// Sets the environment of rank `rank`.
-    pub(crate) fn tell(&self, command: &mut Command, rank: u32) {
-        let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
+    /// Sets the environment of rank `rank` of a plan.
+    pub(crate) fn tell(&self, command: &mut Command, plan: &HostPlan, rank: u32) {
         let variables = [
-            ("RANK", rank.clone()),
-            ("WORLD_SIZE", ranks.clone()),
-            ("LOCAL_RANK", rank),
-            ("LOCAL_WORLD_SIZE", ranks),
-            ("CROSS_RANK", "0".to_owned()),
-            ("CROSS_SIZE", "1".to_owned()),
-            ("MASTER_ADDR", self.free_port.ip().to_string()),
-            ("MASTER_PORT", self.free_port.port().to_string()),
-            ("UNISONO_STORE", self.store.address().to_string()),
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", plan.ranks.to_string()),
+            ("LOCAL_RANK", (rank - plan.first_rank).to_string()),
+            ("LOCAL_WORLD_SIZE", plan.local_ranks.to_string()),
+            ("CROSS_RANK", plan.host.to_string()),
+            ("CROSS_SIZE", plan.hosts.to_string()),
+            ("MASTER_ADDR", self.place.master.ip().to_string()),
+            ("MASTER_PORT", self.place.master.port().to_string()),
+            ("UNISONO_STORE", self.place.store.to_string()),
         ];
         for (name, value) in variables {
             // Our own settings (UNISONO_*) have priority over these names. Left over from an outer job, they would
@@ -91,7 +133,7 @@ impl Meeting {
             }
             command.env(name, value);
         }
-        command.env(SECRET_VARIABLE, self.folder.path().join(SECRET_FILE));
+        command.env(SECRET_VARIABLE, self.folder().join(SECRET_FILE));
         command.env_remove("UNISONO_SECRET_FD");
     }
 }
@@ -127,11 +169,11 @@ fn remove_left_over(parent: &Path) {
     }
 }
 
-fn host(ranks: u32, secret: &Secret, handshake_timeout: Duration) -> Result<StoreHost> {
+fn host(ranks: u32, secret: &Secret, address: IpAddr, handshake_timeout: Duration) -> Result<StoreHost> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let listen = free_port()?;
+        let listen = free_port(address)?;
         let started = StoreHost::start(StoreConfig {
             listen,
             world_size: ranks,
@@ -147,10 +189,10 @@ fn host(ranks: u32, secret: &Secret, handshake_timeout: Duration) -> Result<Stor
     }
 }
 
-fn free_port() -> Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+fn free_port(address: IpAddr) -> Result<SocketAddr> {
+    TcpListener::bind((address, 0))
         .and_then(|listener| listener.local_addr())
-        .map_err(|error| Problem::failed("looking for a free port", error))
+        .map_err(|error| Problem::failed(format!("looking for a free port of {address}"), error))
 }
 
 #[cfg(test)]

@@ -1,17 +1,23 @@
-//! `unisono run`: it starts ranks on this host, passes their output on, and ends all of them together.
+//! `unisono run`: it starts ranks on this host or on others, passes their output on, and ends all of them together.
+//!
+//! `launcher` decides, in the same way wherever the ranks are. `local_ranks` has ranks of this host, `hosts` has ranks
+//! of other hosts through an agent on each, which has them as its `local_ranks`.
 
 pub(crate) mod cores;
 mod ends;
 mod failure;
 pub(crate) mod guard;
+pub(crate) mod hosts;
 mod input;
 mod last_words;
 mod launcher;
+mod local_ranks;
 mod log_files;
 mod meeting;
 mod orphans;
 pub(crate) mod output;
 mod pipes;
+mod plan;
 mod queue;
 mod rank;
 mod reports;
@@ -24,15 +30,18 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
-
-use crate::arguments::{RunArguments, VendorArguments};
+use crate::arguments::{LOCAL_RANKS_MAX, RunArguments, VendorArguments};
 use crate::problem::{Problem, Result};
 use cores::Binding;
+use hosts::agents::Agents;
+use hosts::{Hosts, named_variables};
+use last_words::LastWords;
 use launcher::Launcher;
+use local_ranks::{LocalRanks, Started, check_descriptors};
 use log_files::LogFiles;
 use meeting::Meeting;
-use output::{Sink, Terminal};
+use output::{Output, Places, Sink, Terminal};
+use plan::HostPlan;
 
 /// A file that has nothing to read and takes everything.
 const NULL: &str = "/dev/null";
@@ -43,8 +52,12 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A job to start.
 pub(crate) struct Job {
     pub(crate) ranks: u32,
+    /// The hosts of the ranks, if they are not all here.
+    pub(crate) hosts: Option<Hosts>,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
+    /// Additional variables of every rank.
+    pub(crate) variables: Vec<(OsString, OsString)>,
     /// The folder in which ranks find a vendor's libraries, as an absolute path; by default the folder of the
     /// launcher's environment.
     pub(crate) vendor_directory: Option<PathBuf>,
@@ -71,8 +84,10 @@ impl Job {
         let program = std::env::current_exe().map_err(|error| Problem::failed("own program", error))?;
         Ok(Job {
             ranks,
+            hosts: None,
             program: program.into(),
             arguments,
+            variables: Vec::new(),
             vendor_directory: None,
             keep_going: false,
             victim: None,
@@ -90,6 +105,9 @@ impl Job {
 pub(crate) fn run(arguments: RunArguments) -> Result<()> {
     let RunArguments {
         ranks,
+        hosts,
+        variables,
+        agent,
         keep_going,
         timeout,
         grace,
@@ -101,11 +119,21 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         vendor: VendorArguments { vendor_dir },
         program,
     } = arguments;
+    if agent {
+        return hosts::agent::serve();
+    }
+    let hosts = Hosts::of_arguments(&hosts, ranks)?;
+    let ranks = hosts.as_ref().map(Hosts::ranks).or(ranks).unwrap_or_default();
+    if hosts.is_none() && ranks > LOCAL_RANKS_MAX {
+        return Err(Problem::usage(format!("-n {ranks}: at most {LOCAL_RANKS_MAX} ranks start on one host")));
+    }
     let mut words = program.into_iter();
     let job = Job {
         ranks,
+        hosts,
         program: words.next().unwrap_or_default(),
         arguments: words.collect(),
+        variables: named_variables(&variables)?,
         vendor_directory: vendor_dir,
         keep_going,
         victim: None,
@@ -116,8 +144,14 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         records_calls: comms,
         stdin,
     };
-    if let Some(rank) = stdin.filter(|rank| *rank >= ranks) {
-        return Err(Problem::usage(format!("--stdin {rank}: the ranks are 0 to {}", ranks - 1)));
+    match stdin {
+        Some(rank) if rank >= ranks => {
+            return Err(Problem::usage(format!("--stdin {rank}: the ranks are 0 to {}", ranks - 1)));
+        }
+        Some(_) if job.hosts.is_some() => {
+            return Err(Problem::usage("--stdin: standard input reaches no rank of --hosts or --hostfile"));
+        }
+        Some(_) | None => {}
     }
     let terminal = Terminal::new(tag_output, job.log_directory.is_some());
     launch(&job, Arc::new(terminal))
@@ -128,29 +162,41 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
 /// # Errors
 /// With the status of the first rank that failed; the text names it.
 pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
-    check_descriptors(job)?;
-    let (sender, events) = channel();
-    signals::watch(sender.clone())?;
-    let files = job.log_directory.as_ref().map(|folder| LogFiles::create(folder, job.ranks)).transpose()?;
-    let meeting = Meeting::arrange(job.ranks)?;
-    Launcher::start(job, &meeting, (sink, files.map(Arc::new)), &sender)?.until_all_ended(&events)
+    match &job.hosts {
+        None => launch_here(job, sink),
+        Some(hosts) => launch_on(hosts, job, sink),
+    }
 }
 
-/// The descriptors that the launcher holds for each rank: its two streams, its end, its connection to the store.
-const DESCRIPTORS_PER_RANK: u64 = 4;
-/// And for itself.
-const DESCRIPTORS_BESIDE: u64 = 32;
+fn launch_here(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
+    check_descriptors(job.ranks, if job.log_directory.is_some() { job.ranks } else { 0 })?;
+    let (sender, events) = channel();
+    signals::watch(sender.clone())?;
+    let (places, words) = places(job, sink)?;
+    let meeting = Meeting::arrange(job.ranks)?;
+    let plan = HostPlan::of_one_host(job);
+    let Started { ranks, pipes, problem } = LocalRanks::start(&plan, meeting, job.stdin, &sender)?;
+    let output = Output::of_pipes(pipes, places, &sender).map_err(unread)?;
+    let running = ranks.running();
+    Launcher::new(job, (ranks, running), (output, words), problem).until_all_ended(&events)
+}
 
-/// A launcher without descriptors could not let its ranks meet, and they would wait in vain.
-fn check_descriptors(job: &Job) -> Result<()> {
-    let ranks = u64::from(job.ranks);
-    let files = if job.log_directory.is_some() { ranks } else { 0 };
-    let needed = ranks * DESCRIPTORS_PER_RANK + files + DESCRIPTORS_BESIDE;
-    match getrlimit(Resource::Nofile).current {
-        Some(limit) if limit < needed => {
-            let problem = format!("the limit is {limit}: ulimit -n {needed}");
-            Err(Problem::failed(format!("{ranks} ranks need {needed} open files in the launcher"), problem))
-        }
-        _ => Ok(()),
-    }
+fn launch_on(hosts: &Hosts, job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
+    let (sender, events) = channel();
+    signals::watch(sender.clone())?;
+    let (places, words) = places(job, sink)?;
+    let (output, intakes) = Output::of_intakes(places, &sender).map_err(unread)?;
+    let agents = Agents::call(hosts, hosts.plans(job), intakes, &sender)?;
+    Launcher::new(job, (agents, (0..job.ranks).collect()), (output, words), None).until_all_ended(&events)
+}
+
+/// The places for the output of a job, and the last words of its ranks.
+fn places(job: &Job, sink: Arc<dyn Sink>) -> Result<(Places, Arc<LastWords>)> {
+    let files = job.log_directory.as_ref().map(|folder| LogFiles::create(folder, job.ranks)).transpose()?;
+    let words = Arc::new(LastWords::new(job.ranks));
+    Ok((Places { sink, files: files.map(Arc::new), words: words.clone() }, words))
+}
+
+fn unread(error: std::io::Error) -> Problem {
+    Problem::failed("reading the output of ranks", error)
 }

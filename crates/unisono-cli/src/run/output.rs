@@ -16,6 +16,7 @@ use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::last_words::LastWords;
 use super::log_files::LogFiles;
@@ -28,7 +29,7 @@ use crate::print;
 pub(super) const PIECE_BYTES_MAX: usize = 1 << 20;
 
 /// The stream of a rank that a piece came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stream {
     Out,
     Err,
@@ -208,31 +209,47 @@ pub(super) struct Places {
 /// The output of a job, from the pipes of its ranks to its places.
 pub(super) struct Output {
     queues: [Arc<Queue>; 2],
-    readers: [PipeReader; 2],
+    /// None where somebody else reads.
+    readers: Vec<PipeReader>,
     files: Option<Arc<LogFiles>>,
 }
 
 impl Output {
     /// Starts to pass on the output of these pipes, of standard outputs and of standard errors. Each stream ends with
     /// an [`Event::StreamDone`].
-    pub(super) fn start(pipes: [Vec<Pipe>; 2], places: Places, events: &Sender<Event>) -> io::Result<Output> {
+    pub(super) fn of_pipes<R: Send + 'static>(
+        pipes: [Vec<Pipe>; 2],
+        places: Places,
+        events: &Sender<Event<R>>,
+    ) -> io::Result<Output> {
+        let (mut output, intakes) = Output::of_intakes(places, events)?;
+        for (pipes, intake) in pipes.into_iter().zip(intakes) {
+            output.readers.push(PipeReader::start(pipes, intake)?);
+        }
+        Ok(output)
+    }
+
+    /// Starts to pass on the output that somebody hands to these intakes, of standard outputs and of standard errors.
+    /// Each stream ends with an [`Event::StreamDone`] after its queue has been closed.
+    pub(super) fn of_intakes<R: Send + 'static>(
+        places: Places,
+        events: &Sender<Event<R>>,
+    ) -> io::Result<(Output, [Intake; 2])> {
         let queues = [Queue::new(), Queue::new()];
-        let start = |stream: Stream, pipes| {
+        let start = |stream: Stream| {
             let queue = queues[stream as usize].clone();
             let Places { sink, files, words } = places.clone();
             let hands_on_prompts = sink.takes_prompts();
             let intake = Intake { stream, hands_on_prompts, files, words, queue: queue.clone() };
-            let reader = PipeReader::start(pipes, intake)?;
             let events = events.clone();
             thread::Builder::new().name("output".into()).spawn(move || {
                 pass_on(&queue, stream, &*sink);
                 let _ = events.send(Event::StreamDone);
             })?;
-            io::Result::Ok(reader)
+            io::Result::Ok(intake)
         };
-        let [out, err] = pipes;
-        let readers = [start(Stream::Out, out)?, start(Stream::Err, err)?];
-        Ok(Output { queues, readers, files: places.files })
+        let intakes = [start(Stream::Out)?, start(Stream::Err)?];
+        Ok((Output { queues, readers: Vec::new(), files: places.files }, intakes))
     }
 
     /// Says something between the lines of the ranks.
@@ -247,6 +264,7 @@ impl Output {
 
     /// All ranks have ended.
     pub(super) fn ranks_have_ended(&self) {
+        self.queues.iter().for_each(|queue| queue.unbound());
         self.readers.iter().for_each(PipeReader::ranks_have_ended);
     }
 

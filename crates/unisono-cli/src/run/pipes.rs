@@ -54,7 +54,7 @@ pub(super) struct Intake {
 
 impl Intake {
     /// Gives whether anybody wants more of this rank.
-    fn take(&self, rank: u32, bytes: Vec<u8>) -> bool {
+    pub(super) fn take(&self, rank: u32, bytes: Vec<u8>) -> bool {
         if let Some(error) = self.files.as_ref().and_then(|files| files.write(rank, &bytes)) {
             self.queue.tell(error);
         }
@@ -68,7 +68,6 @@ impl Intake {
 /// The thread that reads.
 pub(super) struct PipeReader {
     end: OwnedFd,
-    queue: Arc<Queue>,
 }
 
 impl PipeReader {
@@ -82,15 +81,13 @@ impl PipeReader {
             epoll::add(&epoll, &source, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
             open.push(Some(OpenPipe { rank, source: source.into(), held: Vec::new(), due: None }));
         }
-        let queue = intake.queue.clone();
         let reading = Reading { epoll, pipes: open, intake };
         thread::Builder::new().name("pipes".into()).spawn(move || reading.read_all())?;
-        Ok(PipeReader { end, queue })
+        Ok(PipeReader { end })
     }
 
-    /// The pipes now hold the last output of the ranks.
+    /// The pipes now hold the last output of the ranks, and the queue is unbounded.
     pub(super) fn ranks_have_ended(&self) {
-        self.queue.unbound();
         // Any number but 0 will do. It fails only when the counter would overflow.
         let _ = rustix::io::write(&self.end, &[1; size_of::<u64>()]);
     }
@@ -332,6 +329,7 @@ mod tests {
         let mut text = vec![b'x'; 2 << 20];
         text.push(b'\n');
         File::from(writing.try_clone().unwrap()).write_all(&text).unwrap();
+        queue.unbound();
         reader.ranks_have_ended();
         assert!(all(&queue) == text, "all of it, and then an end though the pipe is open");
         drop(writing);
@@ -348,6 +346,7 @@ mod tests {
             while writing.write_all(b"again and again\n").is_ok() {}
         });
         let first = queue.next().unwrap();
+        queue.unbound();
         reader.ranks_have_ended();
         let read = first.bytes.len() + all(&queue).len();
         assert!(read > GRACE_BYTES_MAX, "{read}");

@@ -1,4 +1,5 @@
-//! One rank: its process, which leads a process group of its own.
+//! One rank: its process, which leads a process group of its own. And the seam between the launcher, which decides, and
+//! the ranks, which are on this host or on others.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,17 +12,61 @@ use unisono_job::report::ErrorReport;
 
 use super::ends::{Ends, WatchedProcess};
 use super::pipes::Pipe;
+use crate::problem::Problem;
 
-/// A message of the launcher's threads to its own.
-pub(crate) enum Event {
-    /// The rank's process has ended and must still be reaped.
-    Exited { rank: u32, at: Instant },
+/// A message of the launcher's threads to its own; `R` is the type of the events that only the owner of the ranks
+/// understands.
+pub(crate) enum Event<R> {
+    Ranks(R),
     /// A rank has reported an error.
     Reported(Box<ErrorReport>),
     /// All output of one of the two streams has been read, and has reached its place or never will.
     StreamDone,
     /// The launcher received this signal.
     Signal(Signal),
+}
+
+/// The process of a rank on this host has ended and must still be reaped.
+pub(crate) struct Exited {
+    pub(crate) rank: u32,
+    pub(crate) at: Instant,
+}
+
+/// The meaning of an event.
+pub(crate) enum News {
+    Ended {
+        rank: u32,
+        at: Instant,
+        status: io::Result<ExitStatus>,
+    },
+    /// The job cannot go on, and these ranks were never started.
+    NotStarted {
+        ranks: Vec<u32>,
+        problem: Problem,
+    },
+}
+
+/// The ranks of a job, on this host or on others. The launcher decides, and its ranks obey.
+pub(crate) trait Ranks {
+    type Event;
+
+    /// Sends a signal to every rank that runs.
+    fn signal(&mut self, signal: Signal);
+
+    /// Takes an event.
+    fn hear(&mut self, event: Self::Event) -> Vec<News>;
+
+    /// Ends the wait of ranks that have not met `rank`, since it will not come.
+    fn has_left(&mut self, rank: u32, how: &str);
+
+    /// Ends the processes that ranks have left behind, if the job has failed.
+    fn all_have_ended(&mut self, has_failed: bool);
+
+    /// Ends all by force: SIGKILL has not helped, as on a host that does not answer.
+    fn abandon(&mut self);
+
+    /// Reaps the processes that have lost their parents, where this process gets them.
+    fn reap_orphans(&mut self);
 }
 
 /// A process that has not been reaped. Only the launcher reaps, and it alone sends signals. So no signal can reach

@@ -55,7 +55,7 @@ const STATUS_FILE: &str = "/proc/self/status";
 /// ranks, and without SIGCHLD the kernel would not keep the status of a rank for it. A file that may not grow is an
 /// error of a write, which is told, and no signal that would end the launcher. A program gets the default
 /// dispositions of signals that have a handler here.
-pub(super) fn watch(events: Sender<Event>) -> Result<()> {
+pub(super) fn watch<R: Send + 'static>(events: Sender<Event<R>>) -> Result<()> {
     let failed = |error| Problem::failed("catching signals", error);
     let status = std::fs::read_to_string(STATUS_FILE).map_err(|error| Problem::failed(STATUS_FILE, error))?;
     let ignored = ignored(&status).map_err(failed)?;

@@ -9,11 +9,16 @@ mod calibrate;
 mod demo;
 mod discovery;
 mod doctor;
+mod hosts_support;
 mod input;
 mod memory_limits;
+#[path = "../../../job/tests/support/network.rs"]
+mod network;
 mod run;
 mod run_comms;
 mod run_ends;
+mod run_hosts;
+mod run_hosts_trouble;
 mod run_jobs;
 mod run_losses;
 mod run_output;

@@ -5,10 +5,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-#[path = "../../../job/tests/support/network.rs"]
-mod network;
-
-use network::Network;
+use crate::network::Network;
 
 const BITS_PER_S: u64 = 200_000_000;
 const BYTES: u64 = 2 << 20;

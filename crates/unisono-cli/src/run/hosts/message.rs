@@ -1,0 +1,201 @@
+//! The messages between the launcher and the agent of a host: lines of JSON over the agent's standard input and output.
+//! Bytes from ranks follow the line that announces them.
+//!
+//! | from | message | when |
+//! | --- | --- | --- |
+//! | agent | `Hello` | first; lines before it are words of the host |
+//! | launcher | `Plan` | after the hello of an agent of the same version |
+//! | agent | `Ready`, or `Failed` | the host can do what the plan says |
+//! | launcher | `Start` | all hosts are ready |
+//! | agent | `Output`, `Report`, `Ended`, `NotStarted` | while its ranks run |
+//! | launcher | `Signal`, `HasLeft`, `Taken`, `Refused` | while ranks run |
+//! | launcher | `Finish` | all ranks of the job have ended |
+//! | agent | `Done` | all output has been sent |
+//!
+//! Output is sent up to a window; [`ToAgent::Taken`] opens the window again. So a reader of the job's output who pauses
+//! holds ranks, as a pipe would, and no other message.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use unisono_job::secret::SECRET_BYTES;
+
+use super::super::meeting::MeetingPlace;
+use super::super::output::{PIECE_BYTES_MAX, Stream};
+use super::super::plan::HostPlan;
+
+/// Launcher and agents must be of one version: the messages are of no other.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The bytes of output of one stream that an agent sends before the launcher has taken them.
+pub(crate) const WINDOW_BYTES: usize = 1 << 20;
+
+/// The longest line: a plan has the program's arguments and variables.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// All that an agent needs before it can start its ranks.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct AgentPlan {
+    /// The name of this host, as the user wrote it.
+    pub(crate) host: String,
+    pub(crate) secret: [u8; SECRET_BYTES],
+    /// The working directory of the ranks.
+    pub(crate) directory: OsString,
+    pub(crate) ranks: HostPlan,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum ToAgent {
+    Plan(Box<AgentPlan>),
+    Start(MeetingPlace),
+    /// The number of the signal.
+    Signal(i32),
+    /// A rank of any host has ended, and will not come to the meeting.
+    HasLeft {
+        rank: u32,
+        how: String,
+    },
+    /// The launcher has taken so many bytes.
+    Taken {
+        stream: Stream,
+        bytes: usize,
+    },
+    /// Nobody reads the output of this rank any more.
+    Refused {
+        stream: Stream,
+        rank: u32,
+    },
+    Finish {
+        has_failed: bool,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromAgent {
+    Hello {
+        version: String,
+    },
+    /// The first host has the place of the meeting.
+    Ready {
+        place: Option<MeetingPlace>,
+    },
+    /// The host cannot do what the plan says.
+    Failed {
+        status: u8,
+        text: String,
+    },
+    /// The ranks from this one on have not been started.
+    NotStarted {
+        from: u32,
+        status: u8,
+        text: String,
+    },
+    /// A piece of a rank's output follows.
+    Output {
+        rank: u32,
+        stream: Stream,
+        bytes: usize,
+    },
+    /// A report follows.
+    Report {
+        bytes: usize,
+    },
+    /// The wait status of a rank, or why it is lost.
+    Ended {
+        rank: u32,
+        status: Result<i32, String>,
+    },
+    Done,
+}
+
+impl FromAgent {
+    fn bytes_behind(&self) -> usize {
+        match self {
+            FromAgent::Output { bytes, .. } | FromAgent::Report { bytes } => *bytes,
+            FromAgent::Hello { .. }
+            | FromAgent::Ready { .. }
+            | FromAgent::Failed { .. }
+            | FromAgent::NotStarted { .. }
+            | FromAgent::Ended { .. }
+            | FromAgent::Done => 0,
+        }
+    }
+}
+
+/// Writes a message, and the bytes behind it.
+pub(crate) fn write(target: &mut impl Write, message: &impl Serialize, behind: &[u8]) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(message)?;
+    bytes.push(b'\n');
+    bytes.extend_from_slice(behind);
+    target.write_all(&bytes)?;
+    target.flush()
+}
+
+/// The next line without its end; `None` at the end of the stream.
+pub(crate) fn read_line(source: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    source.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.pop_if(|last| *last == b'\n').is_none() && line.len() as u64 >= LINE_BYTES_MAX {
+        return Err(io::Error::other(format!("a line is longer than {LINE_BYTES_MAX} bytes")));
+    }
+    Ok(Some(line))
+}
+
+/// The message in a line.
+pub(crate) fn parse<M: DeserializeOwned>(line: &[u8]) -> io::Result<M> {
+    serde_json::from_slice(line).map_err(|error| {
+        let shown = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+        io::Error::other(format!("{shown:?} is no message: {error}"))
+    })
+}
+
+/// The next message of an agent, and the bytes behind it; `None` at the end of the stream.
+pub(crate) fn read_from_agent(source: &mut impl BufRead) -> io::Result<Option<(FromAgent, Vec<u8>)>> {
+    let Some(line) = read_line(source)? else { return Ok(None) };
+    let message: FromAgent = parse(&line)?;
+    let bytes = message.bytes_behind();
+    if bytes > PIECE_BYTES_MAX {
+        return Err(io::Error::other(format!("{bytes} bytes are announced, {PIECE_BYTES_MAX} are allowed")));
+    }
+    let mut behind = vec![0; bytes];
+    source.read_exact(&mut behind)?;
+    Ok(Some((message, behind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c10_messages_and_bytes_of_any_value_arrive_in_order() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let mut wire = Vec::new();
+        let output = FromAgent::Output { rank: 3, stream: Stream::Err, bytes: bytes.len() };
+        write(&mut wire, &output, &bytes).unwrap();
+        write(&mut wire, &FromAgent::Ended { rank: 3, status: Ok(9) }, &[]).unwrap();
+        let mut source = &wire[..];
+        let (first, behind) = read_from_agent(&mut source).unwrap().unwrap();
+        assert!(matches!(first, FromAgent::Output { rank: 3, stream: Stream::Err, .. }) && behind == bytes);
+        let (second, _) = read_from_agent(&mut source).unwrap().unwrap();
+        assert!(matches!(second, FromAgent::Ended { rank: 3, status: Ok(9) }));
+        assert!(read_from_agent(&mut source).unwrap().is_none());
+    }
+
+    #[test]
+    fn c10_a_stream_of_something_else_is_refused_and_takes_no_memory() {
+        let huge = format!("{{\"Output\":{{\"rank\":0,\"stream\":\"Out\",\"bytes\":{}}}}}\n", u64::MAX);
+        for (wire, expected) in [
+            (b"Welcome!\n".to_vec(), "\"Welcome!\" is no message"),
+            (huge.into_bytes(), "bytes are announced"),
+            (b"{\"Report\":{\"bytes\":9}}\nabc".to_vec(), "fill whole buffer"),
+        ] {
+            let text = read_from_agent(&mut &wire[..]).unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+}
