@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::Job;
 use super::failure::{End, SIGNAL_STATUS, first};
+use super::job::Job;
 use super::last_words::{LastWords, LineKind};
 use super::output::{self, Output, Stream};
 use super::rank::{Event, News, Ranks};

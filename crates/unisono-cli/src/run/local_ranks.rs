@@ -15,9 +15,11 @@ use super::meeting::Meeting;
 use super::pipes::Pipe;
 use super::plan::HostPlan;
 use super::rank::{Event, Exited, News, Rank, Ranks};
-use super::{NULL, input, orphans, vendor};
+use super::{input, orphans, vendor};
 use crate::problem::{Problem, Result};
 
+/// A file that has nothing to read and takes everything.
+const NULL: &str = "/dev/null";
 /// The status of a shell that cannot start a program.
 const STATUS_NOT_STARTED: u8 = 127;
 /// The descriptors that a host's launcher holds for each rank: its two streams, its end, its connection to the store.

@@ -9,6 +9,7 @@ mod failure;
 pub(crate) mod guard;
 pub(crate) mod hosts;
 mod input;
+mod job;
 mod last_words;
 mod launcher;
 mod local_ranks;
@@ -24,82 +25,20 @@ mod reports;
 mod signals;
 mod vendor;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use crate::arguments::{LOCAL_RANKS_MAX, RunArguments, VendorArguments};
 use crate::problem::{Problem, Result};
-use cores::Binding;
 use hosts::agents::Agents;
 use hosts::{Hosts, named_variables};
+pub(crate) use job::Job;
 use last_words::LastWords;
 use launcher::Launcher;
 use local_ranks::{LocalRanks, Started, check_descriptors};
 use log_files::LogFiles;
 use meeting::Meeting;
 use output::{Output, Places, Sink, Terminal};
-use plan::HostPlan;
-
-/// A file that has nothing to read and takes everything.
-const NULL: &str = "/dev/null";
-
-/// The time that ranks have for their end after they have been asked to.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// A job to start.
-pub(crate) struct Job {
-    pub(crate) ranks: u32,
-    /// The hosts of the ranks, if they are not all here.
-    pub(crate) hosts: Option<Hosts>,
-    pub(crate) program: OsString,
-    pub(crate) arguments: Vec<OsString>,
-    /// Additional variables of every rank.
-    pub(crate) variables: Vec<(OsString, OsString)>,
-    /// The folder in which ranks find a vendor's libraries, as an absolute path; by default the folder of the
-    /// launcher's environment.
-    pub(crate) vendor_directory: Option<PathBuf>,
-    /// Whether the others go on when a rank fails.
-    pub(crate) keep_going: bool,
-    /// A rank that is going to be killed: its death is no failure.
-    pub(crate) victim: Option<u32>,
-    /// The time that the job may take.
-    pub(crate) timeout: Option<Duration>,
-    /// Time between asking the ranks to end and SIGKILL.
-    pub(crate) grace: Duration,
-    pub(crate) binding: Binding,
-    /// A folder for a file of each rank's output.
-    pub(crate) log_directory: Option<PathBuf>,
-    /// Whether the ranks record their calls.
-    pub(crate) records_calls: bool,
-    /// The rank that gets this process's standard input.
-    pub(crate) stdin: Option<u32>,
-}
-
-impl Job {
-    /// This program again, with other arguments.
-    pub(crate) fn of_this_program(ranks: u32, arguments: Vec<OsString>) -> Result<Job> {
-        let program = std::env::current_exe().map_err(|error| Problem::failed("own program", error))?;
-        Ok(Job {
-            ranks,
-            hosts: None,
-            program: program.into(),
-            arguments,
-            variables: Vec::new(),
-            vendor_directory: None,
-            keep_going: false,
-            victim: None,
-            timeout: None,
-            grace: GRACE,
-            binding: Binding::Auto,
-            log_directory: None,
-            records_calls: false,
-            stdin: None,
-        })
-    }
-}
 
 /// `unisono run`.
 pub(crate) fn run(arguments: RunArguments) -> Result<()> {
@@ -174,7 +113,7 @@ fn launch_here(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
     signals::watch(sender.clone())?;
     let (places, words) = places(job, sink)?;
     let meeting = Meeting::arrange(job.ranks)?;
-    let plan = HostPlan::of_one_host(job);
+    let plan = job.plan_here();
     let Started { ranks, pipes, problem } = LocalRanks::start(&plan, meeting, job.stdin, &sender)?;
     let output = Output::of_pipes(pipes, places, &sender).map_err(unread)?;
     let running = ranks.running();
@@ -186,7 +125,7 @@ fn launch_on(hosts: &Hosts, job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
     signals::watch(sender.clone())?;
     let (places, words) = places(job, sink)?;
     let (output, intakes) = Output::of_intakes(places, &sender).map_err(unread)?;
-    let agents = Agents::call(hosts, hosts.plans(job), intakes, &sender)?;
+    let agents = Agents::call(hosts, job.plans_on(hosts), intakes, &sender)?;
     Launcher::new(job, (agents, (0..job.ranks).collect()), (output, words), None).until_all_ended(&events)
 }
 

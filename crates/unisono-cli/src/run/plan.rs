@@ -4,7 +4,6 @@ use std::ffi::OsString;
 
 use serde::{Deserialize, Serialize};
 
-use super::Job;
 use super::cores::Binding;
 
 /// The ranks of one host. Numbers are numbers of the job, unless a name says "local".
@@ -29,23 +28,6 @@ pub(crate) struct HostPlan {
 }
 
 impl HostPlan {
-    /// The plan of a job whose ranks are all on one host.
-    pub(crate) fn of_one_host(job: &Job) -> HostPlan {
-        HostPlan {
-            program: job.program.clone(),
-            arguments: job.arguments.clone(),
-            first_rank: 0,
-            local_ranks: job.ranks,
-            ranks: job.ranks,
-            host: 0,
-            hosts: 1,
-            variables: job.variables.clone(),
-            vendor_directory: job.vendor_directory.clone().map(Into::into),
-            binding: job.binding,
-            records_calls: job.records_calls,
-        }
-    }
-
     /// The numbers of its ranks.
     pub(crate) fn numbers(&self) -> std::ops::Range<u32> {
         self.first_rank..self.first_rank + self.local_ranks

@@ -17,7 +17,7 @@ pub(crate) struct Rsh {
 const IN_SESSION: &str = "in_session() { exec env -i \"PATH=$PATH\" \"HOME=$HOME\" sh -c \"$1\"; }";
 
 impl Rsh {
-    /// A script that does what `body` says.
+    /// A script with this body.
     pub(crate) fn new(body: &str) -> Rsh {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rsh");

@@ -28,7 +28,7 @@ use crate::problem::{Problem, Result};
 /// No descriptor of a standard stream.
 const FIRST_OTHER: i32 = 3;
 
-/// An event of an agent beside those of every launcher.
+/// The events of an agent and of its launcher.
 enum AgentEvent {
     Exited(Exited),
     /// The launcher asks for something.

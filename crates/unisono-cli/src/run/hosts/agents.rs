@@ -18,30 +18,14 @@ use super::super::rank::{Event, News, Ranks};
 use super::super::signals::Request;
 use super::Hosts;
 use super::layout::Share;
-use super::line::Line;
-use super::listener::{Feeds, listen};
+use super::line::AgentLine;
+use super::listener::{AgentWords, Feeds, OfHost, listen};
 use super::message::{AgentPlan, FromAgent, ToAgent, VERSION};
 use super::rsh;
 use crate::problem::{Problem, Result};
 
 /// The status of a job that a host could not start.
 const STATUS_FAILED: u8 = 1;
-
-/// The words of an agent to the launcher's own thread.
-pub(crate) enum AgentWords {
-    Said(FromAgent),
-    /// The command that started it has ended, in words and with its exit status.
-    Gone {
-        how: String,
-        status: Option<i32>,
-    },
-}
-
-/// An event of the agent of one host.
-pub(crate) struct OfHost {
-    pub(super) host: usize,
-    pub(super) words: AgentWords,
-}
 
 /// The progress of an agent.
 enum Step {
@@ -54,7 +38,7 @@ enum Step {
 
 struct Agent {
     share: Share,
-    line: Line,
+    line: AgentLine,
     step: Step,
 }
 
@@ -81,7 +65,7 @@ impl Agents {
         let feeds = Feeds::new(intakes);
         let mut agents = Vec::new();
         for (number, share) in hosts.shares.iter().enumerate() {
-            let (line, ends) = Line::start(rsh::command(&hosts.rsh, &share.host, &program, &own))
+            let (line, ends) = AgentLine::start(rsh::command(&hosts.rsh, &share.host, &program, &own))
                 .map_err(|error| not_called(hosts, share, &error))?;
             listen(number, (share, rsh::name(&hosts.rsh, &share.host)), (line.clone(), ends), &feeds, events)
                 .map_err(|error| Problem::failed(format!("host {}", share.host), error))?;

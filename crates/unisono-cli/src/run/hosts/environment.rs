@@ -1,5 +1,5 @@
-//! The variables that ranks on other hosts get from the environment of the launcher: those of a short list, and those
-//! that the user names with `-x`.
+//! The variables that ranks on other hosts get from the environment of the launcher: settings by the beginnings of
+//! their names, and variables that the user names with `-x`.
 
 use std::ffi::OsString;
 

@@ -11,7 +11,7 @@ use super::message::{ToAgent, write};
 
 /// The launcher's end of a line.
 #[derive(Clone)]
-pub(super) struct Line(Arc<Inner>);
+pub(super) struct AgentLine(Arc<Inner>);
 
 struct Inner {
     pid: Pid,
@@ -21,15 +21,15 @@ struct Inner {
 }
 
 /// The ends of a line from which somebody reads, and the process to wait for.
-pub(super) struct Ends {
+pub(super) struct LineEnds {
     pub(super) process: Child,
     pub(super) out: ChildStdout,
     pub(super) err: ChildStderr,
 }
 
-impl Line {
+impl AgentLine {
     /// Starts the command, in a process group of its own: the keys of a terminal reach only the launcher.
-    pub(super) fn start(mut command: Command) -> io::Result<(Line, Ends)> {
+    pub(super) fn start(mut command: Command) -> io::Result<(AgentLine, LineEnds)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut process = command.spawn()?;
         let pid = Pid::from_child(&process);
@@ -42,7 +42,7 @@ impl Line {
             return Err(io::Error::other("a new process lacks the pipes that were asked for"));
         };
         let inner = Inner { pid, process: descriptor, to_agent: Mutex::new(Some(to_agent)) };
-        Ok((Line(Arc::new(inner)), Ends { process, out, err }))
+        Ok((AgentLine(Arc::new(inner)), LineEnds { process, out, err }))
     }
 
     /// The number of the command's process.
@@ -58,7 +58,7 @@ impl Line {
         }
     }
 
-    /// Ends the command. Its agent sees the end of its input, and kills its ranks.
+    /// LineEnds the command. Its agent sees the end of its input, and kills its ranks.
     pub(super) fn cut(&self) {
         self.0.to_agent.lock().unwrap_or_else(PoisonError::into_inner).take();
         // It may have ended already.

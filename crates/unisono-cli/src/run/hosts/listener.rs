@@ -15,13 +15,28 @@ use super::super::output::Stream;
 use super::super::pipes::Intake;
 use super::super::queue::Queue;
 use super::super::rank::Event;
-use super::agents::{AgentWords, OfHost};
 use super::layout::Share;
-use super::line::{Ends, Line};
+use super::line::{AgentLine, LineEnds};
 use super::message::{FromAgent, ToAgent, parse, read_from_agent, read_line};
 
 /// The time for which the last words on a standard error are waited for: a background process of ssh may keep it open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(500);
+
+/// The words of an agent to the launcher's own thread.
+pub(crate) enum AgentWords {
+    Said(FromAgent),
+    /// The command that started it has ended, in words and with its exit status.
+    Gone {
+        how: String,
+        status: Option<i32>,
+    },
+}
+
+/// An event of the agent of one host.
+pub(crate) struct OfHost {
+    pub(super) host: usize,
+    pub(super) words: AgentWords,
+}
 
 /// An intake that several hosts feed; with the last of them its queue ends.
 struct Feed(Intake);
@@ -52,11 +67,11 @@ type Piece = (u32, Vec<u8>);
 pub(super) fn listen(
     host: usize,
     (share, command): (&Share, String),
-    (line, ends): (Line, Ends),
+    (line, ends): (AgentLine, LineEnds),
     feeds: &Feeds,
     events: &Sender<Event<OfHost>>,
 ) -> io::Result<()> {
-    let Ends { mut process, out, err } = ends;
+    let LineEnds { mut process, out, err } = ends;
     let start = |stream: Stream| {
         let (sender, pieces) = channel();
         let (feed, line, share) = (feeds.0[stream as usize].clone(), line.clone(), share.clone());
@@ -64,7 +79,7 @@ pub(super) fn listen(
         io::Result::Ok(sender)
     };
     let pieces = [start(Stream::Out)?, start(Stream::Err)?];
-    let words = Words { host: share.host.clone(), queue: feeds.queue_of_errors() };
+    let words = HostWords { host: share.host.clone(), queue: feeds.queue_of_errors() };
     let (last, last_words) = channel();
     thread::Builder::new().name("host".into()).spawn({
         let words = words.clone();
@@ -96,12 +111,12 @@ fn ended_as(command: &str, ended: io::Result<ExitStatus>) -> String {
 
 /// The words of a host that are no messages, such as a banner.
 #[derive(Clone)]
-struct Words {
+struct HostWords {
     host: String,
     queue: Arc<Queue>,
 }
 
-impl Words {
+impl HostWords {
     /// Gives whether the line says anything.
     fn tell(&self, line: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(line).trim_end().to_owned();
@@ -123,7 +138,7 @@ impl Words {
 /// The reader of an agent's messages.
 struct Messages {
     host: usize,
-    words: Words,
+    words: HostWords,
     pieces: [Sender<Piece>; 2],
     events: Sender<Event<OfHost>>,
 }
@@ -176,7 +191,7 @@ impl Messages {
 }
 
 /// Hands on output until the agent sends no more.
-fn pass_on(pieces: &Receiver<Piece>, intake: &Intake, line: &Line, share: &Share) {
+fn pass_on(pieces: &Receiver<Piece>, intake: &Intake, line: &AgentLine, share: &Share) {
     let stream = intake.stream;
     for (rank, piece) in pieces {
         let bytes = piece.len();

@@ -5,7 +5,7 @@
 //! | --- | --- | --- |
 //! | agent | `Hello` | first; lines before it are words of the host |
 //! | launcher | `Plan` | after the hello of an agent of the same version |
-//! | agent | `Ready`, or `Failed` | the host can do what the plan says |
+//! | agent | `Ready`, or `Failed` | the host can obey the plan |
 //! | launcher | `Start` | all hosts are ready |
 //! | agent | `Output`, `Report`, `Ended`, `NotStarted` | while its ranks run |
 //! | launcher | `Signal`, `HasLeft`, `Taken`, `Refused` | while ranks run |
@@ -81,7 +81,7 @@ pub(crate) enum FromAgent {
     Ready {
         place: Option<MeetingPlace>,
     },
-    /// The host cannot do what the plan says.
+    /// The host cannot obey the plan.
     Failed {
         status: u8,
         text: String,

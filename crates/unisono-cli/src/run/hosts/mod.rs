@@ -24,13 +24,12 @@ mod rsh;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::Job;
-use super::plan::HostPlan;
 use crate::arguments::HostArguments;
 use crate::problem::{Problem, Result};
 pub(crate) use environment::named as named_variables;
 use hostfile::{Choice, parse_hostfile, parse_list};
-use layout::{Share, shares};
+pub(super) use layout::Share;
+use layout::shares;
 pub(crate) use rsh::RSH_DEFAULT;
 
 /// The variables of vendors' libraries that show a process some of the host's devices.
@@ -39,7 +38,7 @@ const VISIBLE_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_D
 /// The hosts of a job, with their ranks.
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    shares: Vec<Share>,
+    pub(super) shares: Vec<Share>,
     rsh: String,
     /// The path of this program on the hosts, if it is another one than here.
     program: Option<PathBuf>,
@@ -84,18 +83,9 @@ impl Hosts {
         self.shares.iter().map(|share| share.ranks).sum()
     }
 
-    /// The plan of each host.
-    pub(super) fn plans(&self, job: &Job) -> Vec<HostPlan> {
-        let here = HostPlan::of_one_host(job);
-        let plan = |(host, share): (u32, &Share)| HostPlan {
-            first_rank: share.first_rank,
-            local_ranks: share.ranks,
-            host,
-            hosts: self.shares.len() as u32,
-            variables: [environment::travelling(), devices(share), job.variables.clone()].concat(),
-            ..here.clone()
-        };
-        (0..).zip(&self.shares).map(plan).collect()
+    /// The variables that the ranks of a host get from here.
+    pub(super) fn variables_of(&self, share: &Share) -> Vec<(OsString, OsString)> {
+        [environment::travelling(), devices(share)].concat()
     }
 }
 

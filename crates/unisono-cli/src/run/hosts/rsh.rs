@@ -1,4 +1,4 @@
-//! The command that starts an agent on a host: ssh or what the user names in its place. A host called localhost is this
+//! The command that starts an agent on a host: ssh, or a command of the user. A host called localhost is this
 //! one, and needs no such command.
 
 use std::path::Path;
