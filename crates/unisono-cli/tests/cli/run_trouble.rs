@@ -175,7 +175,8 @@ fn a_launcher_that_is_killed_while_it_starts_ranks_leaves_none() {
 fn misspelt_options_are_not_the_program() {
     for (arguments, told) in [
         (vec!["run", "-n", "2", "--keepgoing", "true"], "--keep-going"),
-        (vec!["run", "-n", "two", "true"], "\"two\" is no number of ranks within 1..=1024"),
+        (vec!["run", "-n", "two", "true"], "\"two\" is no number of ranks within 1..=65535"),
+        (vec!["run", "-n", "1025", "true"], "-n 1025: at most 1024 ranks start on one host"),
     ] {
         let done = unisono(&arguments);
         assert_eq!(done.status.code(), Some(2), "{}", done.err);
