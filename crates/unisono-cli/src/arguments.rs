@@ -20,7 +20,7 @@ use crate::demo::kill::Kill;
 use crate::demo::method::{Method, Methods};
 use crate::problem::Result;
 use crate::run::cores::Binding;
-use crate::run::hosts::RSH_DEFAULT;
+use crate::run::hosts::Rsh;
 
 /// The most ranks that are started on one host.
 pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
@@ -189,9 +189,10 @@ pub(crate) struct HostArguments {
     /// All hosts and slots but these.
     #[arg(long, value_name = "NAME[:SLOT,...][@...]")]
     pub(crate) exclude: Option<String>,
-    /// The command that runs a command line on a host, as ssh does: it gets the host and the line as arguments.
-    #[arg(long, value_name = "COMMAND", default_value = RSH_DEFAULT)]
-    pub(crate) rsh: String,
+    /// The command that runs a line on a host: it gets the host and the line as arguments [default: ssh, which asks no
+    /// question, and gives up a host that is silent for 30 s].
+    #[arg(long, value_name = "COMMAND", value_parser = Rsh::parse)]
+    pub(crate) rsh: Option<Rsh>,
     /// The path of this program on the other hosts [default: the path of this one].
     #[arg(long, value_name = "PATH")]
     pub(crate) remote_program: Option<PathBuf>,

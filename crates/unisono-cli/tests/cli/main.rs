@@ -18,6 +18,7 @@ mod run;
 mod run_comms;
 mod run_ends;
 mod run_hosts;
+mod run_hosts_ssh;
 mod run_hosts_trouble;
 mod run_jobs;
 mod run_losses;

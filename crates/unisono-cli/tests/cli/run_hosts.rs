@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::hosts_support::Rsh;
-use crate::network::Network;
+use crate::network::{Cut, Network};
 use crate::support::{Finished, sorted_lines, start_by, unisono};
 
 const TWO_HOSTS: [&str; 2] = ["--hosts", "a,b:2"];
@@ -121,16 +121,20 @@ fn c10_ranks_of_other_hosts_end_when_nobody_reads_their_output() {
     assert!(done.err.contains("nobody reads standard output any more"), "{}", done.err);
 }
 
-/// A job in namespaces, whose hosts have the addresses that their names say.
+/// Two hosts in namespaces, with the addresses that their names say, and a script that enters them. Gives
+/// also the value of `--hosts` for two ranks on each, and both names.
+fn namespaces(network: &Network) -> (Rsh, String, [String; 2]) {
+    let [first, second] = [0, 1].map(|host| network.entering(host).join(" "));
+    let names = [0, 1].map(|host| Network::address(host).to_string());
+    let [a, b] = &names;
+    let lines = format!("case $1 in {a}) exec {first} sh -c \"$2\";; {b}) exec {second} sh -c \"$2\";; esac");
+    (Rsh::new(&lines), format!("{a}:2,{b}:2"), names)
+}
+
 #[test]
 fn c10_hosts_in_networks_of_their_own_meet_at_the_first_ones_address() {
     let Some(network) = Network::or_skip(2) else { return };
-    let [first, second] = [0, 1].map(|host| network.entering(host).join(" "));
-    let [a, b] = [0, 1].map(|host| Network::address(host).to_string());
-    let rsh = Rsh::new(&format!(
-        "case $1 in {a}) exec {first} sh -c \"$2\";; {b}) exec {second} sh -c \"$2\";; esac"
-    ));
-    let hosts = format!("{a}:2,{b}:2");
+    let (rsh, hosts, [a, _]) = namespaces(&network);
     let done = rsh.shell(&["--hosts", &hosts], "echo ${UNISONO_STORE%:*} $MASTER_ADDR");
     assert!(done.status.success(), "{}", done.err);
     assert_eq!(sorted_lines(&done.out), [0, 1, 2, 3].map(|rank| format!("[{rank}] {a} {a}")));
@@ -139,4 +143,17 @@ fn c10_hosts_in_networks_of_their_own_meet_at_the_first_ones_address() {
     assert!(done.status.success(), "{}", done.err);
     let rows: Vec<serde_json::Value> = serde_json::from_str(&done.out).unwrap();
     assert!(rows[0]["wrong"] == 0 && rows[0]["ranks"] == 4, "{rows:?}");
+}
+
+/// The launcher reaches both hosts, and nothing passes between these.
+#[test]
+fn c10_a_host_that_does_not_reach_the_meeting_is_named_before_its_ranks_wait() {
+    let Some(network) = Network::or_skip(2) else { return };
+    let (rsh, hosts, [a, b]) = namespaces(&network);
+    network.cut(1, Cut::Silence).unwrap();
+    let done = rsh.shell(&["--hosts", &hosts], "sleep 600");
+    assert_eq!(done.status.code(), Some(1), "{}", done.err);
+    let last = done.err.lines().last().unwrap();
+    assert!(last.starts_with(&format!("unisono: host {b}: no connection to {a}:")), "{}", done.err);
+    assert!(last.contains("allow TCP between the hosts"), "{}", done.err);
 }

@@ -5,7 +5,9 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::hosts_support::Rsh;
-use crate::support::{Finished, Running, exists, is_stopped, signal, unisono, wait_until, wait_until_gone};
+use crate::support::{
+    Finished, Running, exists, is_stopped, signal, start_unread, unisono, wait_until, wait_until_gone,
+};
 
 const TWO_HOSTS: [&str; 2] = ["--hosts", "a:2,b:2"];
 
@@ -61,7 +63,7 @@ fn c10_a_host_without_what_the_job_needs_says_so_by_name() {
     assert!(last_line(&done).contains(": /no/such/program: No such file or directory"), "{}", done.err);
     let done = unisono(&["run", "--rsh", "/no/such/rsh", "--hosts", "a", "true"]);
     assert_eq!(done.status.code(), Some(1), "{}", done.err);
-    assert!(done.err.contains("host a: --rsh /no/such/rsh: No such file"), "{}", done.err);
+    assert!(done.err.contains("host a: rsh: No such file"), "{}", done.err);
 }
 
 #[test]
@@ -97,6 +99,9 @@ fn c10_hosts_and_ranks_that_do_not_go_together_are_refused() {
         (&["--hostfile", &path], "line 2: host a is in line 1 too"),
         (&["--hostfile", "/no/such"], "--hostfile /no/such: No such file"),
         (&["--hosts", "a", "--stdin", "0"], "standard input reaches no rank of --hosts"),
+        (&["-n", "2", "--include", "a"], "--include is for hosts, and none is named"),
+        (&["-n", "2", "--wdir", "/"], "--wdir is for hosts, and none is named"),
+        (&["--hosts", "a", "--rsh", " "], "--rsh: a command is needed"),
         (&["--hosts", "a", "-x", "NO_SUCH_VARIABLE"], "-x NO_SUCH_VARIABLE: it is not set here"),
     ] {
         let done = unisono(&[&["run"], options, &["--", "true"]].concat());
@@ -211,6 +216,39 @@ fn c10_a_second_signal_kills_at_once_on_all_hosts() {
         running.signal(Signal::INT);
     }
     assert_eq!(running.finish().status.code(), Some(130));
+}
+
+#[test]
+fn c10_a_stop_stops_the_ranks_of_all_hosts_until_they_are_continued() {
+    let rsh = Rsh::of_reachable_hosts();
+    let (running, _, pids) = sleepers(&rsh, &[]);
+    running.signal(Signal::TSTP);
+    let launcher = running.pid();
+    wait_until("all have been stopped", || pids.iter().chain([&launcher]).all(|pid| is_stopped(pid)));
+    running.signal(Signal::CONT);
+    wait_until("all go on", || !pids.iter().any(|pid| is_stopped(pid)));
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().status.code(), Some(143));
+    wait_until_gone(&pids);
+}
+
+/// Nobody reads until the ranks have been asked to end. Without bounds they would have printed far more in a second.
+#[test]
+fn c10_a_reader_who_pauses_holds_the_ranks_of_other_hosts_and_no_signal() {
+    const BYTES_MAX: usize = 32 << 20;
+    let rsh = Rsh::of_reachable_hosts();
+    let script = rsh.file("rsh").display().to_string();
+    let began = rsh.file("began").display().to_string();
+    let line = format!("touch {began}-$RANK; exec yes");
+    let words = ["run", "--rsh", &script, "--hosts", "a,b", "--", "sh", "-c", &line];
+    let mut running = start_unread(&["env"], &words);
+    wait_until("both print", || [0, 1].iter().all(|rank| rsh.file(&format!("began-{rank}")).exists()));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    running.signal(Signal::INT);
+    running.read();
+    let done = running.finish();
+    assert_eq!(done.status.code(), Some(130), "{}", done.err);
+    assert!(done.out.len() < BYTES_MAX, "{} bytes", done.out.len());
 }
 
 /// The agent of host b has been stopped, and neither obeys nor answers.

@@ -1,7 +1,8 @@
-//! The address of the first host at which the ranks of all hosts meet.
+//! The address of the first host at which the ranks of all hosts meet, and whether another host reaches it.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use unisono_job::config::Config;
 use unisono_job::rendezvous::listen_address;
@@ -12,6 +13,24 @@ use crate::problem::{Problem, Result};
 
 /// The variable of sshd: address and port of the client, then of this host.
 const SSH_CONNECTION: &str = "SSH_CONNECTION";
+
+/// The time that a connection between two hosts may take. Where packets vanish, nothing ever comes.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+
+/// Checks that this host reaches the meeting, so that a firewall is named before a rank waits for another one.
+///
+/// # Errors
+/// With the remedies.
+pub(super) fn check_reach(store: SocketAddr) -> Result<()> {
+    let failed = |error| {
+        let remedy = "allow TCP between the hosts, or name their interface with -x UNISONO_INTERFACE=NAME";
+        Problem::failed(
+            format!("no connection to {store}, where the ranks meet"),
+            format!("{error}; {remedy}"),
+        )
+    };
+    TcpStream::connect_timeout(&store, CONNECT_WAIT).map(drop).map_err(failed)
+}
 
 /// Chooses an address of this host, the first one of a job. In this order: the settings `UNISONO_ADDRESS` and
 /// `UNISONO_INTERFACE`; loopback where there is no other host; the address that the host's name means here, unless it

@@ -20,7 +20,7 @@ use super::super::meeting::{HostedStore, JobFolder, Meeting};
 use super::super::output::{Output, Places, Stream};
 use super::super::rank::{Event, Exited, Ranks};
 use super::super::signals;
-use super::address::meeting_address;
+use super::address::{check_reach, meeting_address};
 use super::frames::{FrameSink, ToLauncher};
 use super::message::{AgentPlan, FromAgent, ToAgent, VERSION, parse, read_line};
 use crate::problem::{Problem, Result};
@@ -47,7 +47,8 @@ type Events = Receiver<Event<AgentEvent>>;
 
 /// Why an agent ends before it has done its work.
 enum Ending {
-    LauncherGone,
+    /// Nobody is left to tell, or all has been told.
+    Silent,
     Failed(Problem),
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn serve() -> Result<()> {
     connection.send(&FromAgent::Hello { version: VERSION.to_owned() }, &[]);
     connection.listen()?;
     match serve_by(&connection, &events) {
-        Ok(()) | Err(Ending::LauncherGone) => Ok(()),
+        Ok(()) | Err(Ending::Silent) => Ok(()),
         Err(Ending::Failed(Problem { status, text })) => {
             connection.send(&FromAgent::Failed { status, text }, &[]);
             Err(Problem::silent(status))
@@ -125,7 +126,15 @@ fn serve_by(connection: &Connection, events: &Events) -> Result<(), Ending> {
     let (folder, hosted) = prepare(&plan)?;
     connection.send(&FromAgent::Ready { place: hosted.as_ref().map(|hosted| hosted.place) }, &[]);
     let Some(ToAgent::Start(place)) = asked(events)? else { return Err(out_of_turn()) };
-    Running::start(connection, &plan, Meeting::at(place, hosted, folder))?.until_done(events)
+    let started = check_reach(place.store)
+        .and_then(|()| Running::start(connection, &plan, Meeting::at(place, hosted, folder)));
+    match started {
+        Ok(running) => running.until_done(events),
+        Err(Problem { status, text }) => {
+            connection.send(&FromAgent::NotStarted { from: plan.ranks.first_rank, status, text }, &[]);
+            Err(Ending::Silent)
+        }
+    }
 }
 
 fn out_of_turn() -> Ending {
@@ -137,7 +146,7 @@ fn asked(events: &Events) -> Result<Option<ToAgent>, Ending> {
     loop {
         match events.recv() {
             Ok(Event::Ranks(AgentEvent::Asked(asked))) => return Ok(Some(asked)),
-            Ok(Event::Ranks(AgentEvent::LauncherGone(_))) | Err(_) => return Err(Ending::LauncherGone),
+            Ok(Event::Ranks(AgentEvent::LauncherGone(_))) | Err(_) => return Err(Ending::Silent),
             Ok(Event::Signal(signal)) if signals::Request::of(signal) == signals::Request::End => {
                 let text = format!("signal {} came before its ranks were started", signal.as_raw());
                 return Err(Ending::Failed(Problem::failed("the agent", text)));
@@ -215,9 +224,9 @@ impl<'c> Running<'c> {
                 Ok(Event::Ranks(AgentEvent::LauncherGone(why))) => {
                     self.end_all();
                     crate::print::tell(format!("{why}; its ranks on this host were killed"));
-                    return Err(Ending::LauncherGone);
+                    return Err(Ending::Silent);
                 }
-                Err(_) => return Err(Ending::LauncherGone),
+                Err(_) => return Err(Ending::Silent),
             }
         }
         self.connection.send(&FromAgent::Done, &[]);

@@ -21,7 +21,6 @@ use super::layout::Share;
 use super::line::AgentLine;
 use super::listener::{AgentWords, Feeds, OfHost, listen};
 use super::message::{AgentPlan, FromAgent, ToAgent, VERSION};
-use super::rsh;
 use crate::problem::{Problem, Result};
 
 /// The status of a job that a host could not start.
@@ -65,9 +64,9 @@ impl Agents {
         let feeds = Feeds::new(intakes);
         let mut agents = Vec::new();
         for (number, share) in hosts.shares.iter().enumerate() {
-            let (line, ends) = AgentLine::start(rsh::command(&hosts.rsh, &share.host, &program, &own))
+            let (line, ends) = AgentLine::start(hosts.rsh.command(&share.host, &program, &own))
                 .map_err(|error| not_called(hosts, share, &error))?;
-            listen(number, (share, rsh::name(&hosts.rsh, &share.host)), (line.clone(), ends), &feeds, events)
+            listen(number, (share, hosts.rsh.name(&share.host)), (line.clone(), ends), &feeds, events)
                 .map_err(|error| Problem::failed(format!("host {}", share.host), error))?;
             agents.push(Agent { share: share.clone(), line, step: Step::Called });
         }
@@ -193,7 +192,7 @@ fn not_there(how: &str, status: Option<i32>, program: &Path) -> (String, u8) {
 }
 
 fn not_called(hosts: &Hosts, share: &Share, error: &io::Error) -> Problem {
-    Problem::failed(format!("host {}: --rsh {}", share.host, hosts.rsh), error)
+    Problem::failed(format!("host {}: {}", share.host, hosts.rsh.name(&share.host)), error)
 }
 
 impl Ranks for Agents {

@@ -5,35 +5,57 @@ use std::path::Path;
 use std::process::Command;
 
 /// Without questions that nobody would answer; a host that is down or falls silent ends the command.
-pub(crate) const RSH_DEFAULT: &str =
+const RSH_DEFAULT: &str =
     "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 -o ServerAliveCountMax=3";
 
 /// This machine.
-pub(crate) const LOCALHOST: &str = "localhost";
+const LOCALHOST: &str = "localhost";
 
 /// The words behind the program that make it an agent.
 const AGENT: [&str; 2] = ["run", "--agent"];
 
-/// The command for a host. `program` is the path of this program there.
-pub(super) fn command(rsh: &str, host: &str, program: &Path, own: &Path) -> Command {
-    if host == LOCALHOST {
-        let mut command = Command::new(own);
-        command.args(AGENT);
-        return command;
-    }
-    let mut words = rsh.split_whitespace();
-    let mut command = Command::new(words.next().unwrap_or("ssh"));
-    command.args(words).arg(host);
-    // A shell of the host takes it apart.
-    let quoted = program.display().to_string().replace('\'', r"'\''");
-    command.arg(format!("exec '{quoted}' {}", AGENT.join(" ")));
-    command
+/// A command that runs a line on a host: a program and its first arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Rsh {
+    program: String,
+    arguments: Vec<String>,
 }
 
-/// The name of the command, for messages.
-pub(super) fn name(rsh: &str, host: &str) -> String {
-    let first = if host == LOCALHOST { "the agent" } else { rsh.split_whitespace().next().unwrap_or("ssh") };
-    first.rsplit('/').next().unwrap_or(first).to_owned()
+impl Rsh {
+    /// Takes the words of a command.
+    pub(crate) fn parse(text: &str) -> Result<Rsh, String> {
+        let mut words = text.split_whitespace().map(str::to_owned);
+        let program = words.next().ok_or("a command is needed, such as ssh")?;
+        Ok(Rsh { program, arguments: words.collect() })
+    }
+
+    /// The command for a host. `program` is the path of this program there.
+    pub(super) fn command(&self, host: &str, program: &Path, own: &Path) -> Command {
+        if host == LOCALHOST {
+            let mut command = Command::new(own);
+            command.args(AGENT);
+            return command;
+        }
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).arg(host);
+        // A shell of the host takes it apart.
+        let quoted = program.display().to_string().replace('\'', r"'\''");
+        command.arg(format!("exec '{quoted}' {}", AGENT.join(" ")));
+        command
+    }
+
+    /// The name of the command for a host, for messages.
+    pub(super) fn name(&self, host: &str) -> String {
+        let name = if host == LOCALHOST { "the agent" } else { &self.program };
+        name.rsplit('/').next().unwrap_or(name).to_owned()
+    }
+}
+
+impl Default for Rsh {
+    fn default() -> Rsh {
+        let mut words = RSH_DEFAULT.split(' ').map(str::to_owned);
+        Rsh { program: words.next().unwrap_or_default(), arguments: words.collect() }
+    }
 }
 
 #[cfg(test)]
@@ -48,9 +70,16 @@ mod tests {
     #[test]
     fn c10_the_command_has_no_secret_and_survives_a_shell() {
         let there = Path::new("/opt/it's/unisono");
-        let made = words(&command("ssh -p 2222", "user@b", there, Path::new("/own")));
+        let made = words(&Rsh::parse("ssh -p 2222").unwrap().command("user@b", there, Path::new("/own")));
         assert_eq!(made, ["ssh", "-p", "2222", "user@b", r"exec '/opt/it'\''s/unisono' run --agent"]);
-        let made = words(&command(RSH_DEFAULT, LOCALHOST, there, Path::new("/own")));
+        let made = words(&Rsh::default().command(LOCALHOST, there, Path::new("/own")));
         assert_eq!(made, ["/own", "run", "--agent"]);
+    }
+
+    #[test]
+    fn c10_a_command_without_words_is_refused() {
+        assert!(Rsh::parse(" ").unwrap_err().contains("a command is needed"));
+        let by_default = words(&Rsh::default().command("b", Path::new("/u"), Path::new("/own")));
+        assert!(by_default.contains(&"BatchMode=yes".to_owned()), "{by_default:?}");
     }
 }
