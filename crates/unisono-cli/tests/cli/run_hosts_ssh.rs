@@ -31,7 +31,7 @@ impl SshHosts {
         fs::create_dir_all(SERVER_FOLDER).unwrap();
         let mut hosts = SshHosts { servers: Vec::new(), network, folder: tempfile::tempdir().unwrap() };
         hosts.write_files();
-        let mut server = |host| {
+        let server = |host| {
             let mut command = hosts.network.command(host, Path::new(SERVER));
             command.arg("-D").arg("-f").arg(hosts.folder.path().join("sshd_config"));
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
