@@ -70,8 +70,13 @@ pub(crate) struct HostedStore {
 
 impl HostedStore {
     /// Hosts the store of so many ranks at an address of this host.
-    pub(crate) fn start(ranks: u32, secret: &Secret, address: IpAddr) -> Result<HostedStore> {
-        let handshake_timeout = Source::of_environment(&GROUPS).duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?;
+    pub(crate) fn start(
+        ranks: u32,
+        secret: &Secret,
+        address: IpAddr,
+        settings: &Source<'_>,
+    ) -> Result<HostedStore> {
+        let handshake_timeout = settings.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?;
         let store = host(ranks, secret, address, handshake_timeout)?;
         let place = MeetingPlace { store: store.address(), master: free_port(address)? };
         Ok(HostedStore { store, place })
@@ -91,7 +96,8 @@ impl Meeting {
         check_loopback(Ipv4Addr::LOCALHOST.into())?;
         let secret = Secret::random()?;
         let folder = JobFolder::make(&secret)?;
-        let hosted = HostedStore::start(ranks, &secret, Ipv4Addr::LOCALHOST.into())?;
+        let settings = Source::of_environment(&GROUPS);
+        let hosted = HostedStore::start(ranks, &secret, Ipv4Addr::LOCALHOST.into(), &settings)?;
         Ok(Meeting { place: hosted.place, hosted: Some(hosted), folder })
     }
 

@@ -58,6 +58,10 @@ fn c10_a_host_without_what_the_job_needs_says_so_by_name() {
     assert_eq!(done.status.code(), Some(1), "{}", done.err);
     let expected = ": the working directory /no/such: No such file or directory (os error 2); --wdir names";
     assert!(last_line(&done).contains(expected), "{}", done.err);
+    let done = hosts(&["-x", "UNISONO_INTERFACE=nosuch0"], "true");
+    assert_eq!(done.status.code(), Some(1), "{}", done.err);
+    let expected = "unisono: host a: UNISONO_INTERFACE=nosuch0: no interface with an address matches";
+    assert!(last_line(&done).starts_with(expected), "{}", done.err);
     let done = hosts(&[], "/no/such/program");
     assert_eq!(done.status.code(), Some(127), "{}", done.err);
     assert!(last_line(&done).contains(": /no/such/program: No such file or directory"), "{}", done.err);

@@ -1,12 +1,11 @@
 //! The address of the first host at which the ranks of all hosts meet, and whether another host reaches it.
 
-use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use unisono_job::config::Config;
 use unisono_job::rendezvous::listen_address;
-use unisono_job::settings::{GROUPS, Source};
+use unisono_job::settings::Source;
 
 use super::message::AgentPlan;
 use crate::problem::{Problem, Result};
@@ -39,20 +38,14 @@ pub(super) fn check_reach(store: SocketAddr) -> Result<()> {
 ///
 /// # Errors
 /// As `listen_address`.
-pub(super) fn meeting_address(plan: &AgentPlan) -> Result<IpAddr> {
-    let settings = Source::of_environment(&GROUPS);
-    let of_plan = |name: &str| {
-        let found = plan.ranks.variables.iter().find(|(set, _)| set == name);
-        found.and_then(|(_, value): &(OsString, OsString)| value.to_str().map(str::to_owned))
-    };
+pub(super) fn meeting_address(plan: &AgentPlan, settings: &Source<'_>) -> Result<IpAddr> {
     let ranks = &plan.ranks;
     let lookup = |name: &str| match name {
         "UNISONO_RANK" => Some(ranks.first_rank.to_string()),
         "UNISONO_WORLD_SIZE" => Some(ranks.ranks.to_string()),
         "UNISONO_LOCAL_WORLD_SIZE" => Some(ranks.local_ranks.to_string()),
-        "UNISONO_ADDRESS" => of_plan(name).or_else(|| settings.text(name)),
-        "UNISONO_INTERFACE" | "NCCL_SOCKET_IFNAME" | "GLOO_SOCKET_IFNAME" => {
-            of_plan(name).or_else(|| settings.foreign(name))
+        "UNISONO_ADDRESS" | "UNISONO_INTERFACE" | "NCCL_SOCKET_IFNAME" | "GLOO_SOCKET_IFNAME" => {
+            settings.foreign(name)
         }
         _ => None,
     };
@@ -60,7 +53,7 @@ pub(super) fn meeting_address(plan: &AgentPlan) -> Result<IpAddr> {
     // A meeting of unknown hosts: nothing is at this path, and nothing looks there.
     config.meeting_file = (ranks.hosts > 1).then(|| "/".into());
     let is_said = config.address.is_some() || config.interfaces.is_some() || ranks.hosts == 1;
-    let found = if is_said { None } else { by_name(&plan.host).or_else(|| by_ssh(&settings)) };
+    let found = if is_said { None } else { by_name(&plan.host).or_else(|| by_ssh(settings)) };
     match found {
         Some(address) => Ok(address),
         None => Ok(listen_address(&config).map_err(Problem::from)?),

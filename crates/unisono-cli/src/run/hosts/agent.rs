@@ -1,6 +1,7 @@
 //! `unisono run --agent`: it starts the ranks of one host for a launcher on another one, which decides all else. It
 //! speaks with the launcher over standard input and output. When its standard input ends, it kills its ranks.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufReader;
 use std::os::unix::process::ExitStatusExt;
@@ -13,6 +14,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::Signal;
 use rustix::stdio;
 use unisono_control::secret::Secret;
+use unisono_job::settings::{GROUPS, Source};
 
 use super::super::last_words::LastWords;
 use super::super::local_ranks::{LocalRanks, Started, check_descriptors};
@@ -173,7 +175,13 @@ fn prepare(plan: &AgentPlan) -> Result<(JobFolder, Option<HostedStore>)> {
     let secret = Secret::take(&mut plan.secret.clone());
     let folder = JobFolder::make(&secret)?;
     let hosted = match plan.ranks.host {
-        0 => Some(HostedStore::start(plan.ranks.ranks, &secret, meeting_address(plan)?)?),
+        0 => {
+            let here = Source::of_environment(&GROUPS);
+            let lookup = |name: &str| plan.variable(name).or_else(|| here.foreign(name).map(OsString::from));
+            let settings = Source::new(&lookup, &GROUPS);
+            let address = meeting_address(plan, &settings)?;
+            Some(HostedStore::start(plan.ranks.ranks, &secret, address, &settings)?)
+        }
         _ => None,
     };
     Ok((folder, hosted))

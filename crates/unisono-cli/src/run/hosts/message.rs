@@ -46,6 +46,14 @@ pub(crate) struct AgentPlan {
     pub(crate) ranks: HostPlan,
 }
 
+impl AgentPlan {
+    /// A variable that the ranks get from the launcher; the last value counts.
+    pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
+        let mut set = self.ranks.variables.iter().rev();
+        set.find(|(set, _)| set == name).map(|(_, value)| value.clone())
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 pub(crate) enum ToAgent {
     Plan(Box<AgentPlan>),
