@@ -24,7 +24,7 @@ use super::super::rank::{Event, Exited, Ranks};
 use super::super::signals;
 use super::address::{check_reach, meeting_address};
 use super::frames::{FrameSink, ToLauncher};
-use super::message::{AgentPlan, FromAgent, ToAgent, VERSION, parse, read_line};
+use super::message::{AgentPlan, FromAgent, ToAgent, VERSION, read_from_launcher};
 use crate::problem::{Problem, Result};
 
 /// No descriptor of a standard stream.
@@ -89,7 +89,7 @@ impl Connection {
         let listen = move || {
             let mut source = BufReader::new(File::from(stdin));
             let why = loop {
-                match read_line(&mut source).and_then(|line| line.map(|line| parse(&line)).transpose()) {
+                match read_from_launcher(&mut source) {
                     Ok(Some(ToAgent::Taken { stream, bytes })) => sink.taken(stream, bytes),
                     Ok(Some(ToAgent::Refused { stream, rank })) => sink.refuse(stream, rank),
                     Ok(Some(asked)) => _ = sender.send(Event::Ranks(AgentEvent::Asked(asked))),

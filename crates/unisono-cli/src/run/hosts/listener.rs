@@ -181,7 +181,7 @@ impl Messages {
     /// The hello. A shell of the host may print lines before it.
     fn greeting(&self, source: &mut impl BufRead) -> io::Result<Option<FromAgent>> {
         while let Some(line) = read_line(source)? {
-            match parse::<FromAgent>(&line) {
+            match parse(&line) {
                 Ok(hello @ FromAgent::Hello { .. }) => return Ok(Some(hello)),
                 Ok(_) | Err(_) => _ = self.words.tell(&line),
             }

@@ -18,7 +18,6 @@
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read, Write};
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use unisono_job::secret::SECRET_BYTES;
 
@@ -34,6 +33,9 @@ pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 
 /// The longest line: a plan has the program's arguments and variables.
 const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// The bytes of a line that an error shows.
+const SHOWN_BYTES_MAX: usize = 80;
 
 /// All that an agent needs before it can start its ranks.
 #[derive(Serialize, Deserialize)]
@@ -154,10 +156,19 @@ pub(crate) fn read_line(source: &mut impl BufRead) -> io::Result<Option<Vec<u8>>
     Ok(Some(line))
 }
 
-/// The message in a line.
-pub(crate) fn parse<M: DeserializeOwned>(line: &[u8]) -> io::Result<M> {
+/// The next message of the launcher; `None` at the end of the stream. An error shows nothing of the line, which may
+/// hold the secret.
+pub(crate) fn read_from_launcher(source: &mut impl BufRead) -> io::Result<Option<ToAgent>> {
+    let Some(line) = read_line(source)? else { return Ok(None) };
+    let unknown =
+        |_| io::Error::other(format!("a message of {} bytes from the launcher is none", line.len()));
+    serde_json::from_slice(&line).map(Some).map_err(unknown)
+}
+
+/// The message in a line of an agent.
+pub(crate) fn parse(line: &[u8]) -> io::Result<FromAgent> {
     serde_json::from_slice(line).map_err(|error| {
-        let shown = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+        let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES_MAX)]).into_owned();
         io::Error::other(format!("{shown:?} is no message: {error}"))
     })
 }
@@ -165,7 +176,7 @@ pub(crate) fn parse<M: DeserializeOwned>(line: &[u8]) -> io::Result<M> {
 /// The next message of an agent, and the bytes behind it; `None` at the end of the stream.
 pub(crate) fn read_from_agent(source: &mut impl BufRead) -> io::Result<Option<(FromAgent, Vec<u8>)>> {
     let Some(line) = read_line(source)? else { return Ok(None) };
-    let message: FromAgent = parse(&line)?;
+    let message = parse(&line)?;
     let bytes = message.bytes_behind();
     if bytes > PIECE_BYTES_MAX {
         return Err(io::Error::other(format!("{bytes} bytes are announced, {PIECE_BYTES_MAX} are allowed")));
@@ -205,5 +216,12 @@ mod tests {
             let text = read_from_agent(&mut &wire[..]).unwrap_err().to_string();
             assert!(text.contains(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn c10_an_error_about_a_plan_shows_no_secret() {
+        let wire = br#"{"Plan":{"host":"a","secret":[77,77,77,77,77,77,77,77,77,77,77,77,77,77"#;
+        let text = read_from_launcher(&mut &wire[..]).err().unwrap().to_string();
+        assert!(!text.contains("77") && text.contains("from the launcher is none"), "{text}");
     }
 }
