@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand};
 use unisono::compression::{Codec, Route, codec_by_name};
 use unisono::{BACKENDS, Backend, DType, Error, ReduceOp};
 use unisono_algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
@@ -20,7 +20,7 @@ use crate::demo::kill::Kill;
 use crate::demo::method::{Method, Methods};
 use crate::problem::Result;
 use crate::run::cores::Binding;
-use crate::run::hosts::Rsh;
+use crate::run::hosts::{RSH_DEFAULT, Rsh};
 
 /// The most ranks that are started on one host.
 pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
@@ -126,7 +126,7 @@ pub(crate) struct DemoRankArguments {
 pub(crate) struct RunArguments {
     /// The number of ranks to start; with hosts, all slots by default.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(RANKS_MAX))]
-    #[arg(required_unless_present_any = ["hosts", "hostfile"])]
+    #[arg(required_unless_present = "named")]
     pub(crate) ranks: Option<u32>,
     #[command(flatten)]
     pub(crate) hosts: HostArguments,
@@ -174,30 +174,30 @@ pub(crate) struct RunArguments {
 
 /// The hosts of the ranks, if they are not all here.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("named").args(["hosts", "hostfile"])))]
 pub(crate) struct HostArguments {
     /// Start the ranks on these hosts, in this order, so many on each: a,b:4. A host without a number gets one rank.
     /// localhost is this machine; each other host is reached by ssh, without a password.
     #[arg(long, value_name = "NAME[:SLOTS],...")]
     pub(crate) hosts: Option<String>,
     /// The same from a file of DeepSpeed or Open MPI, whose lines are: NAME slots=NUMBER.
-    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) hostfile: Option<PathBuf>,
     /// Of these hosts only some, or only some slots: a@b:0,2. The ranks of slots that are named by number see the
     /// devices of these numbers (CUDA_VISIBLE_DEVICES).
-    #[arg(long, value_name = "NAME[:SLOT,...][@...]", conflicts_with = "exclude")]
+    #[arg(long, value_name = "NAME[:SLOT,...][@...]", requires = "named", conflicts_with = "exclude")]
     pub(crate) include: Option<String>,
     /// All hosts and slots but these.
-    #[arg(long, value_name = "NAME[:SLOT,...][@...]")]
+    #[arg(long, value_name = "NAME[:SLOT,...][@...]", requires = "named")]
     pub(crate) exclude: Option<String>,
-    /// The command that runs a line on a host: it gets the host and the line as arguments [default: ssh, which asks no
-    /// question, and gives up a host that is silent for 30 s].
-    #[arg(long, value_name = "COMMAND", value_parser = Rsh::parse)]
-    pub(crate) rsh: Option<Rsh>,
+    /// The command that runs a line on a host: it gets the host and the line as arguments.
+    #[arg(long, value_name = "COMMAND", value_parser = Rsh::parse, default_value = RSH_DEFAULT, requires = "named")]
+    pub(crate) rsh: Rsh,
     /// The path of this program on the other hosts [default: the path of this one].
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", requires = "named")]
     pub(crate) remote_program: Option<PathBuf>,
     /// The working directory of the ranks on every host [default: this one].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "named")]
     pub(crate) wdir: Option<PathBuf>,
 }
 

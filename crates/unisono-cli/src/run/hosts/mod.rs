@@ -30,7 +30,7 @@ pub(crate) use environment::named as named_variables;
 use hostfile::{Choice, parse_hostfile, parse_list};
 pub(super) use layout::Share;
 use layout::shares;
-pub(crate) use rsh::Rsh;
+pub(crate) use rsh::{RSH_DEFAULT, Rsh};
 
 /// The variables of vendors' libraries that show a process some of the host's devices.
 const VISIBLE_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"];
@@ -60,7 +60,7 @@ impl Hosts {
                 let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
                 parse_hostfile(&text).map_err(refused)?
             }
-            (None, None) => return no_hosts(arguments).map(|()| None),
+            (None, None) => return Ok(None),
         };
         let choice = match (include, exclude) {
             (Some(text), _) => Choice::Include(text),
@@ -74,7 +74,7 @@ impl Hosts {
                 std::env::current_dir().map_err(|error| Problem::failed("the working directory", error))?
             }
         };
-        let (rsh, program) = (rsh.clone().unwrap_or_default(), remote_program.clone());
+        let (rsh, program) = (rsh.clone(), remote_program.clone());
         Ok(Some(Hosts { shares, rsh, program, directory }))
     }
 
@@ -86,24 +86,6 @@ impl Hosts {
     /// The variables that the ranks of a host get from here.
     pub(super) fn variables_of(&self, share: &Share) -> Vec<(OsString, OsString)> {
         [environment::travelling(), devices(share)].concat()
-    }
-}
-
-/// Refuses options of hosts where no host is named.
-fn no_hosts(arguments: &HostArguments) -> Result<()> {
-    let HostArguments { hosts: _, hostfile: _, include, exclude, rsh, remote_program, wdir } = arguments;
-    let given = [
-        ("--include", include.is_some()),
-        ("--exclude", exclude.is_some()),
-        ("--rsh", rsh.is_some()),
-        ("--remote-program", remote_program.is_some()),
-        ("--wdir", wdir.is_some()),
-    ];
-    match given.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => {
-            Err(Problem::usage(format!("{option} is for hosts, and none is named: --hosts or --hostfile")))
-        }
-        None => Ok(()),
     }
 }
 

@@ -1,14 +1,15 @@
-//! The command that starts an agent on a host: ssh, or a command of the user. A host called localhost is this
-//! one, and needs no such command.
+//! The command that starts an agent on a host: ssh, or a command of the user. This machine needs no such command.
 
 use std::path::Path;
 use std::process::Command;
 
+use rustix::system::uname;
+
 /// Without questions that nobody would answer; a host that is down or falls silent ends the command.
-const RSH_DEFAULT: &str =
+pub(crate) const RSH_DEFAULT: &str =
     "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 -o ServerAliveCountMax=3";
 
-/// This machine.
+/// This machine, wherever it is.
 const LOCALHOST: &str = "localhost";
 
 /// The words behind the program that make it an agent.
@@ -31,7 +32,7 @@ impl Rsh {
 
     /// The command for a host. `program` is the path of this program there.
     pub(super) fn command(&self, host: &str, program: &Path, own: &Path) -> Command {
-        if host == LOCALHOST {
+        if is_here(host) {
             let mut command = Command::new(own);
             command.args(AGENT);
             return command;
@@ -46,16 +47,17 @@ impl Rsh {
 
     /// The name of the command for a host, for messages.
     pub(super) fn name(&self, host: &str) -> String {
-        let name = if host == LOCALHOST { "the agent" } else { &self.program };
+        let name = if is_here(host) { "the agent" } else { &self.program };
         name.rsplit('/').next().unwrap_or(name).to_owned()
     }
 }
 
-impl Default for Rsh {
-    fn default() -> Rsh {
-        let mut words = RSH_DEFAULT.split(' ').map(str::to_owned);
-        Rsh { program: words.next().unwrap_or_default(), arguments: words.collect() }
-    }
+/// Whether a name means this machine: localhost, or its own name with or without its domain.
+fn is_here(host: &str) -> bool {
+    let uname = uname();
+    let own = uname.nodename().to_bytes();
+    [LOCALHOST.as_bytes(), own, own.split(|byte| *byte == b'.').next().unwrap_or(own)]
+        .contains(&host.as_bytes())
 }
 
 #[cfg(test)]
@@ -72,14 +74,15 @@ mod tests {
         let there = Path::new("/opt/it's/unisono");
         let made = words(&Rsh::parse("ssh -p 2222").unwrap().command("user@b", there, Path::new("/own")));
         assert_eq!(made, ["ssh", "-p", "2222", "user@b", r"exec '/opt/it'\''s/unisono' run --agent"]);
-        let made = words(&Rsh::default().command(LOCALHOST, there, Path::new("/own")));
+        let made = words(&Rsh::parse(RSH_DEFAULT).unwrap().command(LOCALHOST, there, Path::new("/own")));
         assert_eq!(made, ["/own", "run", "--agent"]);
     }
 
     #[test]
     fn c10_a_command_without_words_is_refused() {
         assert!(Rsh::parse(" ").unwrap_err().contains("a command is needed"));
-        let by_default = words(&Rsh::default().command("b", Path::new("/u"), Path::new("/own")));
+        let by_default =
+            words(&Rsh::parse(RSH_DEFAULT).unwrap().command("b", Path::new("/u"), Path::new("/own")));
         assert!(by_default.contains(&"BatchMode=yes".to_owned()), "{by_default:?}");
     }
 }
