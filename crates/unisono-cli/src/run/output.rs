@@ -55,6 +55,11 @@ pub(crate) trait Sink: Send + Sync {
     /// When the piece did not reach its place: `BrokenPipe` when nobody reads there any more.
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()>;
 
+    /// Whether it takes several pieces as one, up to `PIECE_BYTES_MAX` bytes.
+    fn takes_many(&self) -> bool {
+        false
+    }
+
     /// Whether a line in which its rank pauses comes in several pieces: somebody may wait for its beginning.
     fn takes_prompts(&self) -> bool {
         false
@@ -294,7 +299,8 @@ fn pass_on(queue: &Queue, stream: Stream, sink: &dyn Sink) {
             print::tell(String::from_utf8_lossy(&chunk.bytes));
             continue;
         };
-        for piece in pieces(&chunk.bytes) {
+        let (mut one_by_one, mut many) = (pieces(&chunk.bytes), chunk.bytes.chunks(PIECE_BYTES_MAX));
+        while let Some(piece) = if sink.takes_many() { many.next() } else { one_by_one.next() } {
             let done = sink.piece(rank, stream, piece);
             let is_closed = matches!(&done, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
             // A reader that has closed the pipe, as `head` does, wants no more: nothing is lost.

@@ -23,12 +23,15 @@ use super::super::output::{Output, Places, Stream};
 use super::super::rank::{Event, Exited, Ranks};
 use super::super::signals;
 use super::address::{check_reach, meeting_address};
-use super::frames::{FrameSink, ToLauncher};
+use super::frames::FrameSink;
 use super::message::{AgentPlan, FromAgent, ToAgent, VERSION, read_from_launcher};
 use crate::problem::{Problem, Result};
 
 /// No descriptor of a standard stream.
 const FIRST_OTHER: i32 = 3;
+
+/// The status of an agent whose launcher is gone.
+const STATUS_GONE: u8 = 1;
 
 /// The events of an agent and of its launcher.
 enum AgentEvent {
@@ -47,22 +50,8 @@ impl From<Exited> for AgentEvent {
 
 type Events = Receiver<Event<AgentEvent>>;
 
-/// Why an agent ends before it has done its work.
-enum Ending {
-    /// Nobody is left to tell, or all has been told.
-    Silent,
-    Failed(Problem),
-}
-
-impl From<Problem> for Ending {
-    fn from(problem: Problem) -> Ending {
-        Ending::Failed(problem)
-    }
-}
-
 /// The connection to the launcher.
 struct Connection {
-    to_launcher: Arc<ToLauncher>,
     sink: Arc<FrameSink>,
     sender: Sender<Event<AgentEvent>>,
 }
@@ -71,14 +60,12 @@ impl Connection {
     fn open(sender: Sender<Event<AgentEvent>>) -> Result<Connection> {
         let stdout = fcntl_dupfd_cloexec(stdio::stdout(), FIRST_OTHER)
             .map_err(|error| Problem::failed("standard output", error))?;
-        let to_launcher = Arc::new(ToLauncher::new(File::from(stdout)));
-        let sink = Arc::new(FrameSink::new(to_launcher.clone()));
-        Ok(Connection { to_launcher, sink, sender })
+        Ok(Connection { sink: Arc::new(FrameSink::new(stdout.into())), sender })
     }
 
     /// A launcher that is gone is noticed at standard input.
     fn send(&self, message: &FromAgent, behind: &[u8]) {
-        let _ = self.to_launcher.send(message, behind);
+        let _ = self.sink.send(message, behind);
     }
 
     /// Takes the messages of the launcher from now on.
@@ -113,45 +100,47 @@ pub(crate) fn serve() -> Result<()> {
     let connection = Connection::open(sender)?;
     connection.send(&FromAgent::Hello { version: VERSION.to_owned() }, &[]);
     connection.listen()?;
-    match serve_by(&connection, &events) {
-        Ok(()) | Err(Ending::Silent) => Ok(()),
-        Err(Ending::Failed(Problem { status, text })) => {
+    serve_by(&connection, &events).map_err(|Problem { status, text }| {
+        // Without a text nobody is left to tell, or all has been told.
+        if !text.is_empty() {
             connection.send(&FromAgent::Failed { status, text }, &[]);
-            Err(Problem::silent(status))
         }
-    }
+        Problem::silent(status)
+    })
 }
 
-fn serve_by(connection: &Connection, events: &Events) -> Result<(), Ending> {
-    let Some(ToAgent::Plan(plan)) = asked(events)? else { return Err(out_of_turn()) };
+fn serve_by(connection: &Connection, events: &Events) -> Result<()> {
+    let ToAgent::Plan(mut plan) = asked(events)? else { return Err(out_of_turn()) };
     check_descriptors(plan.ranks.local_ranks, 0)?;
-    let (folder, hosted) = prepare(&plan)?;
+    let (folder, hosted) = prepare(&mut plan)?;
     connection.send(&FromAgent::Ready { place: hosted.as_ref().map(|hosted| hosted.place) }, &[]);
-    let Some(ToAgent::Start(place)) = asked(events)? else { return Err(out_of_turn()) };
+    let ToAgent::Start(place) = asked(events)? else { return Err(out_of_turn()) };
     let started = check_reach(place.store)
         .and_then(|()| Running::start(connection, &plan, Meeting::at(place, hosted, folder)));
     match started {
         Ok(running) => running.until_done(events),
         Err(Problem { status, text }) => {
             connection.send(&FromAgent::NotStarted { from: plan.ranks.first_rank, status, text }, &[]);
-            Err(Ending::Silent)
+            Err(Problem::silent(status))
         }
     }
 }
 
-fn out_of_turn() -> Ending {
-    Ending::Failed(Problem::failed("the launcher", "its message came out of turn"))
+fn out_of_turn() -> Problem {
+    Problem::failed("the launcher", "its message came out of turn")
 }
 
-/// The next message of the launcher while no rank runs; `None` if a signal asks this agent to end.
-fn asked(events: &Events) -> Result<Option<ToAgent>, Ending> {
+/// The next message of the launcher while no rank runs.
+fn asked(events: &Events) -> Result<ToAgent> {
     loop {
         match events.recv() {
-            Ok(Event::Ranks(AgentEvent::Asked(asked))) => return Ok(Some(asked)),
-            Ok(Event::Ranks(AgentEvent::LauncherGone(_))) | Err(_) => return Err(Ending::Silent),
+            Ok(Event::Ranks(AgentEvent::Asked(asked))) => return Ok(asked),
+            Ok(Event::Ranks(AgentEvent::LauncherGone(_))) | Err(_) => {
+                return Err(Problem::silent(STATUS_GONE));
+            }
             Ok(Event::Signal(signal)) if signals::Request::of(signal) == signals::Request::End => {
                 let text = format!("signal {} came before its ranks were started", signal.as_raw());
-                return Err(Ending::Failed(Problem::failed("the agent", text)));
+                return Err(Problem::failed("the agent", text));
             }
             Ok(
                 Event::Signal(_)
@@ -164,7 +153,7 @@ fn asked(events: &Events) -> Result<Option<ToAgent>, Ending> {
 }
 
 /// Makes all that the ranks of this host need beside the others.
-fn prepare(plan: &AgentPlan) -> Result<(JobFolder, Option<HostedStore>)> {
+fn prepare(plan: &mut AgentPlan) -> Result<(JobFolder, Option<HostedStore>)> {
     std::env::set_current_dir(&plan.directory).map_err(|error| {
         let folder = std::path::Path::new(&plan.directory).display();
         Problem::failed(
@@ -172,7 +161,7 @@ fn prepare(plan: &AgentPlan) -> Result<(JobFolder, Option<HostedStore>)> {
             format!("{error}; --wdir names another one"),
         )
     })?;
-    let secret = Secret::take(&mut plan.secret.clone());
+    let secret = Secret::take(&mut plan.secret);
     let folder = JobFolder::make(&secret)?;
     let hosted = match plan.ranks.host {
         0 => {
@@ -213,7 +202,7 @@ impl<'c> Running<'c> {
         Ok(Running { connection, ranks, output, streams_open: Stream::BOTH.len(), is_finished: false })
     }
 
-    fn until_done(mut self, events: &Events) -> Result<(), Ending> {
+    fn until_done(mut self, events: &Events) -> Result<()> {
         while !self.is_finished || self.streams_open > 0 {
             match events.recv() {
                 Ok(Event::Ranks(AgentEvent::Exited(Exited { rank, .. }))) => {
@@ -232,16 +221,16 @@ impl<'c> Running<'c> {
                 Ok(Event::Ranks(AgentEvent::LauncherGone(why))) => {
                     self.end_all();
                     crate::print::tell(format!("{why}; its ranks on this host were killed"));
-                    return Err(Ending::Silent);
+                    return Err(Problem::silent(STATUS_GONE));
                 }
-                Err(_) => return Err(Ending::Silent),
+                Err(_) => return Err(Problem::silent(STATUS_GONE)),
             }
         }
         self.connection.send(&FromAgent::Done, &[]);
         Ok(())
     }
 
-    fn obey(&mut self, asked: ToAgent) -> Result<(), Ending> {
+    fn obey(&mut self, asked: ToAgent) -> Result<()> {
         match asked {
             ToAgent::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {

@@ -8,20 +8,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::super::output::{Sink, Stream};
 use super::message::{FromAgent, WINDOW_BYTES, write};
 
-/// The way to the launcher: standard output, which nothing else uses in an agent.
-pub(super) struct ToLauncher(Mutex<File>);
-
-impl ToLauncher {
-    pub(super) fn new(stdout: File) -> ToLauncher {
-        ToLauncher(Mutex::new(stdout))
-    }
-
-    /// Sends a message, and the bytes behind it.
-    pub(super) fn send(&self, message: &FromAgent, behind: &[u8]) -> io::Result<()> {
-        write(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), message, behind)
-    }
-}
-
 /// The state of one stream.
 struct Window {
     /// Bytes that may still be sent.
@@ -32,15 +18,22 @@ struct Window {
 
 /// A sink that sends.
 pub(super) struct FrameSink {
-    to_launcher: std::sync::Arc<ToLauncher>,
+    /// Standard output, which nothing else uses in an agent.
+    to_launcher: Mutex<File>,
     windows: [Mutex<Window>; 2],
     changed: [Condvar; 2],
 }
 
 impl FrameSink {
-    pub(super) fn new(to_launcher: std::sync::Arc<ToLauncher>) -> FrameSink {
+    pub(super) fn new(stdout: File) -> FrameSink {
         let window = || Mutex::new(Window { open_bytes: WINDOW_BYTES as i64, refused: BTreeSet::new() });
+        let to_launcher = Mutex::new(stdout);
         FrameSink { to_launcher, windows: [window(), window()], changed: Default::default() }
+    }
+
+    /// Sends a message, and the bytes behind it.
+    pub(super) fn send(&self, message: &FromAgent, behind: &[u8]) -> io::Result<()> {
+        write(&mut *self.to_launcher.lock().unwrap_or_else(PoisonError::into_inner), message, behind)
     }
 
     fn window(&self, stream: Stream) -> MutexGuard<'_, Window> {
@@ -70,7 +63,11 @@ impl Sink for FrameSink {
         }
         window.open_bytes -= piece.len() as i64;
         drop(window);
-        self.to_launcher.send(&FromAgent::Output { rank, stream, bytes: piece.len() }, piece)
+        self.send(&FromAgent::Output { rank, stream, bytes: piece.len() }, piece)
+    }
+
+    fn takes_many(&self) -> bool {
+        true
     }
 
     fn takes_prompts(&self) -> bool {
@@ -90,7 +87,7 @@ mod tests {
     #[test]
     fn c10_output_waits_for_its_window_and_no_other_stream_does() {
         let (source, writing) = rustix::pipe::pipe().unwrap();
-        let sink = Arc::new(FrameSink::new(Arc::new(ToLauncher::new(writing.into()))));
+        let sink = Arc::new(FrameSink::new(writing.into()));
         let sender = thread::spawn({
             let sink = sink.clone();
             move || {
@@ -111,7 +108,7 @@ mod tests {
     #[test]
     fn c10_a_piece_that_nobody_reads_is_a_broken_pipe_even_while_the_window_is_shut() {
         let (_source, writing) = rustix::pipe::pipe().unwrap();
-        let sink = Arc::new(FrameSink::new(Arc::new(ToLauncher::new(writing.into()))));
+        let sink = Arc::new(FrameSink::new(writing.into()));
         sink.taken(Stream::Out, 0);
         sink.window(Stream::Out).open_bytes = 0;
         let sender = thread::spawn({
