@@ -13,6 +13,9 @@ use crate::problem::{Problem, Result};
 /// The first descriptor that is no standard stream.
 const FIRST_OTHER: i32 = 3;
 
+/// The most items that a list names.
+const NAMED_MAX: usize = 8;
+
 /// Prints a line, or several.
 pub(crate) fn line(text: &str) -> Result<()> {
     print::line(&mut io::stdout().lock(), text)
@@ -22,6 +25,14 @@ pub(crate) fn line(text: &str) -> Result<()> {
 /// because of it.
 pub(crate) fn tell(text: impl Display) {
     let _ = io::stderr().lock().write_all(format!("unisono: {text}\n").as_bytes());
+}
+
+/// The first items, and how many more there are.
+pub(crate) fn listed(mut items: Vec<String>, separator: &str) -> String {
+    let more = items.len().saturating_sub(NAMED_MAX);
+    items.truncate(NAMED_MAX);
+    items.extend((more > 0).then(|| format!("and {more} more")));
+    items.join(separator)
 }
 
 /// Prints a JSON document with line breaks, for people.

@@ -16,7 +16,7 @@ use super::output::{self, Output, Stream};
 use super::rank::{Event, News, Ranks};
 use super::reports::{Reports, named};
 use super::signals::{Request, stop};
-use crate::print;
+use crate::print::{self, listed};
 use crate::problem::{Problem, Result};
 
 /// The time that the launcher waits after the first failure it sees: another failure may turn out to be the cause, and
@@ -30,8 +30,6 @@ const ROOM_PAUSE: Duration = Duration::from_millis(50);
 const STATUS_FAILED: u8 = 1;
 /// The status of a job that was ended because of `--timeout`, as of the program `timeout`.
 const STATUS_TIMEOUT: u8 = 124;
-/// The most ranks that a line names.
-const NAMED_MAX: usize = 8;
 
 /// The phase of the job.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +69,8 @@ pub(super) struct Launcher<'j, R> {
     /// In the order of their ends.
     failures: Vec<End>,
     reports: Reports,
+    /// Why output of ranks that have ended did not come from their hosts.
+    output_lost: Vec<String>,
     stage: Stage,
     /// Why the launcher ends the job, if that is no rank's failure.
     ended_by: Option<Problem>,
@@ -94,6 +94,7 @@ impl<'j, R: Ranks> Launcher<'j, R> {
             succeeded: BTreeSet::new(),
             failures: Vec::new(),
             reports: Reports::default(),
+            output_lost: Vec::new(),
             stage: Stage::Running(job.timeout.and_then(|timeout| Instant::now().checked_add(timeout))),
             ended_by: problem,
         };
@@ -152,6 +153,7 @@ impl<'j, R: Ranks> Launcher<'j, R> {
     fn on_news(&mut self, news: News) {
         match news {
             News::Ended { rank, at, status } => self.ended(rank, at, status),
+            News::OutputLost(how) => self.output_lost.push(how),
             News::NotStarted { ranks, problem } => {
                 ranks.iter().for_each(|rank| _ = self.running.remove(rank));
                 self.ended_by.get_or_insert(problem);
@@ -278,7 +280,8 @@ impl<'j, R: Ranks> Launcher<'j, R> {
     /// The outcome of this process: its status, and its last lines.
     fn verdict(self, is_told: bool) -> Result<()> {
         let (mut lines, mut status) = (self.reports.at_exit(), 0);
-        lines.extend(self.output.lost().map(|lost| format!("output of the ranks was lost: {lost}")));
+        let lost = self.output_lost.iter().cloned().chain(self.output.lost());
+        lines.extend(lost.map(|lost| format!("output of the ranks was lost: {lost}")));
         if !lines.is_empty() {
             status = STATUS_FAILED;
         }
@@ -342,12 +345,4 @@ fn ends(signal: Signal) -> bool {
 
 fn ended_by_signal(signal: Signal) -> Problem {
     Problem::silent(u8::try_from(SIGNAL_STATUS + signal.as_raw()).unwrap_or(u8::MAX))
-}
-
-/// The first items, and how many more there are.
-fn listed(mut items: Vec<String>, separator: &str) -> String {
-    let more = items.len().saturating_sub(NAMED_MAX);
-    items.truncate(NAMED_MAX);
-    items.extend((more > 0).then(|| format!("and {more} more")));
-    items.join(separator)
 }

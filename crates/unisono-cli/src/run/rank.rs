@@ -44,6 +44,8 @@ pub(crate) enum News {
         ranks: Vec<u32>,
         problem: Problem,
     },
+    /// A host is lost, in words, and with it output of ranks that had ended.
+    OutputLost(String),
 }
 
 /// The ranks of a job, on this host or on others. The launcher decides, and its ranks obey.

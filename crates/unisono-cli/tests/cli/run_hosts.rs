@@ -1,6 +1,7 @@
 //! `unisono run` on several hosts: the places, the environment and the output of the ranks.
 
 use std::fs;
+use std::process::Command;
 
 use crate::hosts_support::Rsh;
 use crate::network::{Cut, Network};
@@ -44,13 +45,16 @@ fn c10_ranks_of_slots_that_are_named_see_the_devices_of_these_numbers() {
     assert_eq!(done.out, "[0] 1\n", "{}", done.err);
 }
 
-/// localhost needs nothing that starts a command on another host.
+/// It needs nothing that starts a command on another host.
 #[test]
-fn c10_localhost_is_this_machine() {
+fn c10_localhost_and_this_machines_own_name_are_this_machine() {
     let rsh = Rsh::new("echo not asked >&2; exit 1");
-    let done = rsh.shell(&["--hosts", "localhost:2"], "echo $UNISONO_STORE");
-    assert!(done.status.success(), "{}", done.err);
-    assert_eq!(done.out.matches("127.0.0.1:").count(), 2, "{}", done.out);
+    let own = String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
+    for host in ["localhost", own.trim()] {
+        let done = rsh.shell(&["--hosts", &format!("{host}:2")], "echo $UNISONO_STORE");
+        assert!(done.status.success(), "{}", done.err);
+        assert_eq!(done.out.matches("127.0.0.1:").count(), 2, "{}", done.out);
+    }
 }
 
 #[test]

@@ -6,10 +6,14 @@ use rustix::process::Signal;
 
 use crate::hosts_support::Rsh;
 use crate::support::{
-    Finished, Running, exists, is_stopped, signal, start_unread, unisono, wait_until, wait_until_gone,
+    Finished, Running, exists, is_stopped, signal, start_unread, status_line, unisono, wait_until,
+    wait_until_gone,
 };
 
 const TWO_HOSTS: [&str; 2] = ["--hosts", "a:2,b:2"];
+
+/// The first message of an agent.
+const HELLO: &str = r#"{"Hello":{"version":"VERSION"}}"#;
 
 fn last_line(done: &Finished) -> &str {
     done.err.lines().last().unwrap_or_default()
@@ -17,7 +21,10 @@ fn last_line(done: &Finished) -> &str {
 
 #[test]
 fn c10_a_host_that_cannot_be_used_is_named_and_no_rank_starts() {
-    let hello = r#"echo '{"Hello":{"version":"0.0.1"}}'; exec cat >/dev/null"#;
+    let hello = format!("echo '{HELLO}'");
+    let [garbage, early] =
+        ["garbage", "'\"Done\"'; exec cat >/dev/null"].map(|words| format!("{hello}; echo {words}"));
+    let old = format!("{}; exec cat >/dev/null", hello.replace("VERSION", "0.0.1"));
     for (body, status, expected) in [
         (
             "echo 'b: Permission denied (publickey,password).' >&2; exit 255",
@@ -28,16 +35,12 @@ fn c10_a_host_that_cannot_be_used_is_named_and_no_rank_starts() {
         ("exit 0", 1, "host b: rsh exited with status 0"),
         ("echo hello; echo welcome", 1, "host b: rsh exited with status 0"),
         ("kill -KILL $$", 1, "host b: rsh was ended by signal 9"),
-        (hello, 1, "has version 0.0.1 there, and this one "),
-        ("echo '{\"Hello\":{\"version\":\"'$VERSION'\"}}'; echo garbage", 1, "\"garbage\" is no message"),
-        (
-            "echo '{\"Hello\":{\"version\":\"'$VERSION'\"}}'; echo '\"Done\"'; exec cat >/dev/null",
-            1,
-            "out of turn",
-        ),
+        (&old, 1, "has version 0.0.1 there, and "),
+        (&garbage, 1, "\"garbage\" is no message"),
+        (&early, 1, "out of turn"),
     ] {
-        let version = env!("CARGO_PKG_VERSION");
-        let rsh = Rsh::new(&format!("VERSION={version}\ncase $1 in a) in_session \"$2\";; *) {body};; esac"));
+        let body = body.replace("VERSION", env!("CARGO_PKG_VERSION"));
+        let rsh = Rsh::new(&format!("case $1 in a) in_session \"$2\";; *) {body};; esac"));
         let started = rsh.file("started").display().to_string();
         let done = rsh.shell(&TWO_HOSTS, &format!("touch {started}"));
         let last = last_line(&done);
@@ -45,6 +48,34 @@ fn c10_a_host_that_cannot_be_used_is_named_and_no_rank_starts() {
         assert!(last.starts_with("unisono: host b: ") && last.contains(expected), "{body}: {}", done.err);
         assert!(!rsh.file("started").exists(), "{body}");
     }
+}
+
+/// Its pipe is full before the plan has been written.
+#[test]
+fn c10_a_host_that_reads_nothing_is_named_and_holds_no_signal() {
+    let rsh =
+        Rsh::new(&format!("echo '{HELLO}'; exec sleep 600").replace("VERSION", env!("CARGO_PKG_VERSION")));
+    let large = format!("LARGE={}", "x".repeat(100_000));
+    let mut running = rsh.start(&["-x", &large, "--hosts", "a,b"], &["true"]);
+    assert_eq!(running.next_error_line(), "unisono: no answer after 5 s, and the job waits for: a, b\n");
+    running.signal(Signal::INT);
+    assert_eq!(running.finish().status.code(), Some(130));
+}
+
+#[test]
+fn c10_output_that_is_lost_with_a_host_whose_ranks_have_ended_is_told() {
+    let ended =
+        [2, 3].map(|rank| format!("echo '{{\"Ended\":{{\"rank\":{rank},\"status\":{{\"Ok\":0}}}}}}'"));
+    let body = format!(
+        "echo '{HELLO}'; read plan; echo '{{\"Ready\":{{\"place\":null}}}}'; read start; {}",
+        ended.join("; ")
+    );
+    let body = body.replace("VERSION", env!("CARGO_PKG_VERSION"));
+    let rsh = Rsh::new(&format!("case $1 in a) in_session \"$2\";; *) {body};; esac"));
+    let done = rsh.shell(&TWO_HOSTS, "true");
+    assert_eq!(done.status.code(), Some(1), "{}", done.err);
+    let end = "unisono: output of the ranks was lost: host b: rsh exited with status 0";
+    assert_eq!(last_line(&done), end, "{}", done.err);
 }
 
 #[test]
@@ -103,8 +134,8 @@ fn c10_hosts_and_ranks_that_do_not_go_together_are_refused() {
         (&["--hostfile", &path], "line 2: host a is in line 1 too"),
         (&["--hostfile", "/no/such"], "--hostfile /no/such: No such file"),
         (&["--hosts", "a", "--stdin", "0"], "standard input reaches no rank of --hosts"),
-        (&["-n", "2", "--include", "a"], "--include is for hosts, and none is named"),
-        (&["-n", "2", "--wdir", "/"], "--wdir is for hosts, and none is named"),
+        (&["-n", "2", "--include", "a"], "--hosts"),
+        (&["-n", "2", "--wdir", "/"], "--hosts"),
         (&["--hosts", "a", "--rsh", " "], "--rsh: a command is needed"),
         (&["--hosts", "a", "-x", "NO_SUCH_VARIABLE"], "-x NO_SUCH_VARIABLE: it is not set here"),
     ] {
@@ -237,17 +268,22 @@ fn c10_a_stop_stops_the_ranks_of_all_hosts_until_they_are_continued() {
 }
 
 /// Nobody reads until the ranks have been asked to end. Without bounds they would have printed far more in a second.
+/// The lines are as short as lines can be: each in memory of its own would fill it.
 #[test]
 fn c10_a_reader_who_pauses_holds_the_ranks_of_other_hosts_and_no_signal() {
-    const BYTES_MAX: usize = 32 << 20;
+    const BYTES_MAX: usize = 64 << 20;
+    const MEMORY_KIB_MAX: u64 = 64 << 10;
     let rsh = Rsh::of_reachable_hosts();
     let script = rsh.file("rsh").display().to_string();
     let began = rsh.file("began").display().to_string();
-    let line = format!("touch {began}-$RANK; exec yes");
+    let line = format!("touch {began}-$RANK; exec yes ''");
     let words = ["run", "--rsh", &script, "--hosts", "a,b", "--", "sh", "-c", &line];
     let mut running = start_unread(&["env"], &words);
     wait_until("both print", || [0, 1].iter().all(|rank| rsh.file(&format!("began-{rank}")).exists()));
     std::thread::sleep(std::time::Duration::from_secs(1));
+    let memory = status_line(&running.pid(), "VmHWM");
+    let kib: u64 = memory.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
+    assert!(kib < MEMORY_KIB_MAX, "{memory}");
     running.signal(Signal::INT);
     running.read();
     let done = running.finish();

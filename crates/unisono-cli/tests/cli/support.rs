@@ -115,6 +115,11 @@ impl Running {
         self.out.recv_timeout(WATCHDOG).expect("a line of standard output")
     }
 
+    /// The same of standard error.
+    pub(crate) fn next_error_line(&mut self) -> String {
+        self.err.recv_timeout(WATCHDOG).expect("a line of standard error")
+    }
+
     /// The launcher's number.
     pub(crate) fn pid(&self) -> String {
         self.child.id().to_string()

@@ -1,30 +1,40 @@
 //! The launcher's side of the hosts of a job: an agent on each, which owns the ranks there.
 
 use std::io;
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, getpid};
+use rustix::process::Signal;
 use unisono_control::secret::Secret;
 
 use super::super::meeting::MeetingPlace;
 use super::super::orphans;
 use super::super::pipes::Intake;
 use super::super::plan::HostPlan;
+use super::super::queue::Queue;
 use super::super::rank::{Event, News, Ranks};
 use super::super::signals::Request;
 use super::Hosts;
-use super::layout::Share;
 use super::line::AgentLine;
-use super::listener::{AgentWords, Feeds, OfHost, listen};
+use super::listener::{Feeds, OfAgents, listen};
 use super::message::{AgentPlan, FromAgent, ToAgent, VERSION};
+use crate::print::listed;
 use crate::problem::{Problem, Result};
 
 /// The status of a job that a host could not start.
 const STATUS_FAILED: u8 = 1;
+
+/// The time after which hosts are named that are not ready.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+/// The time that a message may take before the launcher stops.
+const STOP_WAIT: Duration = Duration::from_secs(1);
 
 /// The progress of an agent.
 enum Step {
@@ -36,19 +46,26 @@ enum Step {
 }
 
 struct Agent {
-    share: Share,
+    plan: AgentPlan,
     line: AgentLine,
     step: Step,
+    /// The number of its ranks that have ended.
+    ended: u32,
+}
+
+impl Agent {
+    fn numbers(&self) -> Range<u32> {
+        self.plan.ranks.numbers()
+    }
 }
 
 /// The agents of all hosts.
 pub(crate) struct Agents {
-    /// The plan of each host, until the hosts have started.
-    plans: Vec<HostPlan>,
-    secret: Secret,
-    directory: std::ffi::OsString,
-    program: std::path::PathBuf,
+    /// The path of their program.
+    program: PathBuf,
     agents: Vec<Agent>,
+    /// For words beside the output of the ranks.
+    words: Arc<Queue>,
 }
 
 impl Agents {
@@ -57,29 +74,52 @@ impl Agents {
         hosts: &Hosts,
         plans: Vec<HostPlan>,
         intakes: [Intake; 2],
-        events: &Sender<Event<OfHost>>,
+        events: &Sender<Event<OfAgents>>,
     ) -> Result<Agents> {
         let own = std::env::current_exe().map_err(|error| Problem::failed("own program", error))?;
         let program = hosts.program.clone().unwrap_or_else(|| own.clone());
+        let secret = Secret::random()?;
         let feeds = Feeds::new(intakes);
         let mut agents = Vec::new();
-        for (number, share) in hosts.shares.iter().enumerate() {
+        for (number, (share, ranks)) in hosts.shares.iter().zip(plans).enumerate() {
+            let failed = |what: &str, error| Problem::failed(format!("host {}: {what}", share.host), error);
+            let command = hosts.rsh.name(&share.host);
             let (line, ends) = AgentLine::start(hosts.rsh.command(&share.host, &program, &own))
-                .map_err(|error| not_called(hosts, share, &error))?;
-            listen(number, (share, hosts.rsh.name(&share.host)), (line.clone(), ends), &feeds, events)
-                .map_err(|error| Problem::failed(format!("host {}", share.host), error))?;
-            agents.push(Agent { share: share.clone(), line, step: Step::Called });
+                .map_err(|error| failed(&command, error))?;
+            listen(number, (share, command), (line.clone(), ends), &feeds, events)
+                .map_err(|error| failed("its threads", error))?;
+            let (host, directory) = (share.host.clone(), hosts.directory.clone().into());
+            let plan = AgentPlan { host, secret: *secret.expose(), directory, ranks };
+            agents.push(Agent { plan, line, step: Step::Called, ended: 0 });
         }
-        let directory = hosts.directory.clone().into();
-        Ok(Agents { plans, secret: Secret::random()?, directory, program, agents })
+        let due = events.clone();
+        let remind = move || {
+            thread::sleep(ANSWER_WAIT);
+            _ = due.send(Event::Ranks(OfAgents::Due));
+        };
+        thread::Builder::new()
+            .name("reminder".into())
+            .spawn(remind)
+            .map_err(|error| Problem::failed("a thread", error))?;
+        Ok(Agents { program, agents, words: feeds.queue_of_errors() })
+    }
+
+    /// Names the hosts for which the job has waited for long.
+    fn remind(&self) {
+        let is_awaited = |agent: &&Agent| matches!(agent.step, Step::Called | Step::Planned);
+        let awaited = self.agents.iter().filter(is_awaited).map(|agent| agent.plan.host.clone());
+        let (hosts, wait) = (listed(awaited.collect(), ", "), ANSWER_WAIT.as_secs());
+        if !hosts.is_empty() {
+            self.words.tell(format!("no answer after {wait} s, and the job waits for: {hosts}"));
+        }
     }
 
     fn have_started(&self) -> bool {
         self.agents.iter().any(|agent| matches!(agent.step, Step::Started))
     }
 
-    fn tell_all(&self, message: &ToAgent) {
-        self.agents.iter().for_each(|agent| agent.line.send(message));
+    fn tell_all(&self, message: &ToAgent) -> Vec<Receiver<()>> {
+        self.agents.iter().map(|agent| agent.line.send(message)).collect()
     }
 
     fn on_said(&mut self, host: usize, said: FromAgent) -> Vec<News> {
@@ -87,19 +127,14 @@ impl Agents {
         match (said, &agent.step) {
             (FromAgent::Hello { version }, Step::Called) if version == VERSION => {
                 agent.step = Step::Planned;
-                let plan = AgentPlan {
-                    host: agent.share.host.clone(),
-                    secret: *self.secret.expose(),
-                    directory: self.directory.clone(),
-                    ranks: self.plans[host].clone(),
-                };
-                agent.line.send(&ToAgent::Plan(Box::new(plan)));
+                agent.line.send(&ToAgent::Plan(Box::new(agent.plan.clone())));
                 Vec::new()
             }
             (FromAgent::Hello { version }, Step::Called) => {
                 let there = self.program.display();
-                let text =
-                    format!("{there} has version {version} there, and this one {VERSION}: one is needed");
+                let text = format!(
+                    "{there} has version {version} there, and {VERSION} here: install the same version on all hosts"
+                );
                 self.unable(host, STATUS_FAILED, &text)
             }
             (FromAgent::Ready { place }, Step::Planned) => {
@@ -110,16 +145,21 @@ impl Agents {
                 self.unable(host, status, &text)
             }
             (FromAgent::NotStarted { from, status, text }, Step::Started) => {
-                let ranks = (from..agent.share.numbers().end).collect();
-                let text = format!("host {}: {text}", agent.share.host);
+                let ranks = (from..agent.numbers().end).collect();
+                let text = format!("host {}: {text}", agent.plan.host);
                 vec![News::NotStarted { ranks, problem: Problem { status, text } }]
             }
-            (FromAgent::Ended { rank, status }, Step::Started) if agent.share.numbers().contains(&rank) => {
+            (FromAgent::Ended { rank, status }, Step::Started) if agent.numbers().contains(&rank) => {
+                agent.ended += 1;
                 let status = status.map(ExitStatus::from_raw).map_err(io::Error::other);
                 vec![News::Ended { rank, at: Instant::now(), status }]
             }
             (FromAgent::Failed { text, .. }, Step::Started) => self.lost(host, &text),
-            (FromAgent::Done, Step::Started) | (_, Step::Gone) => Vec::new(),
+            (FromAgent::Done, Step::Started) => {
+                agent.step = Step::Gone;
+                Vec::new()
+            }
+            (_, Step::Gone) => Vec::new(),
             (said, Step::Called | Step::Planned | Step::Ready(_) | Step::Started) => {
                 let text = format!("its agent's message came out of turn: {said:?}");
                 if self.have_started() {
@@ -149,21 +189,24 @@ impl Agents {
 
     /// A host cannot start its ranks, so no host does.
     fn unable(&mut self, host: usize, status: u8, text: &str) -> Vec<News> {
-        let text = format!("host {}: {text}", self.agents[host].share.host);
+        let text = format!("host {}: {text}", self.agents[host].plan.host);
         self.agents.iter_mut().for_each(|agent| agent.step = Step::Gone);
         self.abandon();
-        let ranks = self.agents.iter().flat_map(|agent| agent.share.numbers()).collect();
+        let ranks = self.agents.iter().flat_map(|agent| agent.numbers()).collect();
         vec![News::NotStarted { ranks, problem: Problem { status, text } }]
     }
 
-    /// The ranks of a host are lost with it.
+    /// The ranks of a host are lost with it, or only the rest of their output if they have ended.
     fn lost(&mut self, host: usize, how: &str) -> Vec<News> {
         let agent = &mut self.agents[host];
         agent.step = Step::Gone;
         agent.line.cut();
-        let (at, name) = (Instant::now(), &agent.share.host);
-        let status = || Err(io::Error::other(format!("host {name}: {how}")));
-        agent.share.numbers().map(|rank| News::Ended { rank, at, status: status() }).collect()
+        let (at, how) = (Instant::now(), format!("host {}: {how}", agent.plan.host));
+        if agent.ended == agent.plan.ranks.local_ranks {
+            return vec![News::OutputLost(how)];
+        }
+        let ended = |rank| News::Ended { rank, at, status: Err(io::Error::other(how.clone())) };
+        agent.numbers().map(ended).collect()
     }
 
     fn on_gone(&mut self, host: usize, how: &str, status: Option<i32>) -> Vec<News> {
@@ -191,26 +234,31 @@ fn not_there(how: &str, status: Option<i32>, program: &Path) -> (String, u8) {
     }
 }
 
-fn not_called(hosts: &Hosts, share: &Share, error: &io::Error) -> Problem {
-    Problem::failed(format!("host {}: {}", share.host, hosts.rsh.name(&share.host)), error)
-}
-
 impl Ranks for Agents {
-    type Event = OfHost;
+    type Event = OfAgents;
 
     fn signal(&mut self, signal: Signal) {
         if self.have_started() {
-            self.tell_all(&ToAgent::Signal(signal.as_raw()));
+            let written = self.tell_all(&ToAgent::Signal(signal.as_raw()));
+            // This process is going to stand still, and its threads with it.
+            let until = Instant::now() + STOP_WAIT;
+            for written in written.iter().filter(|_| Request::of(signal) == Request::Stop) {
+                let _ = written.recv_timeout(until.saturating_duration_since(Instant::now()));
+            }
         } else if Request::of(signal) == Request::End {
             // There is no rank that could end by itself.
             self.abandon();
         }
     }
 
-    fn hear(&mut self, OfHost { host, words }: OfHost) -> Vec<News> {
-        match words {
-            AgentWords::Said(said) => self.on_said(host, said),
-            AgentWords::Gone { how, status } => self.on_gone(host, &how, status),
+    fn hear(&mut self, event: OfAgents) -> Vec<News> {
+        match event {
+            OfAgents::Said { host, said } => self.on_said(host, said),
+            OfAgents::Gone { host, how, status } => self.on_gone(host, &how, status),
+            OfAgents::Due => {
+                self.remind();
+                Vec::new()
+            }
         }
     }
 
@@ -229,7 +277,6 @@ impl Ranks for Agents {
     }
 
     fn reap_orphans(&mut self) {
-        let own = self.agents.iter().map(|agent| agent.line.pid()).chain([getpid().as_raw_nonzero().get()]);
-        orphans::reap(&own.collect());
+        orphans::reap(&self.agents.iter().map(|agent| agent.line.pid()).collect());
     }
 }

@@ -22,20 +22,20 @@ use super::message::{FromAgent, ToAgent, parse, read_from_agent, read_line};
 /// The time for which the last words on a standard error are waited for: a background process of ssh may keep it open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(500);
 
-/// The words of an agent to the launcher's own thread.
-pub(crate) enum AgentWords {
-    Said(FromAgent),
-    /// The command that started it has ended, in words and with its exit status.
+/// An event of the agents.
+pub(crate) enum OfAgents {
+    Said {
+        host: usize,
+        said: FromAgent,
+    },
+    /// The command that started the agent has ended, in words and with its exit status.
     Gone {
+        host: usize,
         how: String,
         status: Option<i32>,
     },
-}
-
-/// An event of the agent of one host.
-pub(crate) struct OfHost {
-    pub(super) host: usize,
-    pub(super) words: AgentWords,
+    /// The hosts have had time to answer.
+    Due,
 }
 
 /// An intake that several hosts feed; with the last of them its queue ends.
@@ -55,7 +55,7 @@ impl Feeds {
         Feeds(intakes.map(|intake| Arc::new(Feed(intake))))
     }
 
-    fn queue_of_errors(&self) -> Arc<Queue> {
+    pub(super) fn queue_of_errors(&self) -> Arc<Queue> {
         self.0[Stream::Err as usize].0.queue.clone()
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn listen(
     (share, command): (&Share, String),
     (line, ends): (AgentLine, LineEnds),
     feeds: &Feeds,
-    events: &Sender<Event<OfHost>>,
+    events: &Sender<Event<OfAgents>>,
 ) -> io::Result<()> {
     let LineEnds { mut process, out, err } = ends;
     let start = |stream: Stream| {
@@ -94,7 +94,7 @@ pub(super) fn listen(
         let status = ended.as_ref().ok().and_then(ExitStatus::code);
         let how = [Some(ended_as(&command, ended)), fault.err().map(|error| error.to_string()), said];
         let how = how.into_iter().flatten().collect::<Vec<_>>().join(": ");
-        let _ = events.send(Event::Ranks(OfHost { host, words: AgentWords::Gone { how, status } }));
+        let _ = events.send(Event::Ranks(OfAgents::Gone { host, how, status }));
     })?;
     Ok(())
 }
@@ -140,7 +140,7 @@ struct Messages {
     host: usize,
     words: HostWords,
     pieces: [Sender<Piece>; 2],
-    events: Sender<Event<OfHost>>,
+    events: Sender<Event<OfAgents>>,
 }
 
 impl Messages {
@@ -173,9 +173,8 @@ impl Messages {
         Ok(())
     }
 
-    fn say(&self, message: FromAgent) {
-        let words = AgentWords::Said(message);
-        let _ = self.events.send(Event::Ranks(OfHost { host: self.host, words }));
+    fn say(&self, said: FromAgent) {
+        let _ = self.events.send(Event::Ranks(OfAgents::Said { host: self.host, said }));
     }
 
     /// The hello. A shell of the host may print lines before it.

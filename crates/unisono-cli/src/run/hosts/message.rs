@@ -38,7 +38,7 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 const SHOWN_BYTES_MAX: usize = 80;
 
 /// All that an agent needs before it can start its ranks.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct AgentPlan {
     /// The name of this host, as the user wrote it.
     pub(crate) host: String,
@@ -134,13 +134,17 @@ impl FromAgent {
     }
 }
 
-/// Writes a message, and the bytes behind it.
-pub(crate) fn write(target: &mut impl Write, message: &impl Serialize, behind: &[u8]) -> io::Result<()> {
-    let mut bytes = serde_json::to_vec(message)?;
+/// A message as it is sent.
+pub(crate) fn bytes_of(message: &impl Serialize) -> Vec<u8> {
+    #[expect(clippy::expect_used, reason = "no message has a map, or can fail in another way")]
+    let mut bytes = serde_json::to_vec(message).expect("a message is JSON");
     bytes.push(b'\n');
-    bytes.extend_from_slice(behind);
-    target.write_all(&bytes)?;
-    target.flush()
+    bytes
+}
+
+/// Writes a message, and the bytes behind it.
+pub(crate) fn write(target: &mut impl Write, message: &FromAgent, behind: &[u8]) -> io::Result<()> {
+    target.write_all(&[&bytes_of(message), behind].concat())
 }
 
 /// The next line without its end; `None` at the end of the stream.
