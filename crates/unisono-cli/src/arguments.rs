@@ -177,10 +177,10 @@ pub(crate) struct RunArguments {
 #[command(group(ArgGroup::new("named").args(["hosts", "hostfile"])))]
 pub(crate) struct HostArguments {
     /// Start the ranks on these hosts, in this order, so many on each: a,b:4. A host without a number gets one rank.
-    /// localhost is this machine; each other host is reached by ssh, without a password.
+    /// localhost and this machine's own name need no ssh; each other host is reached by ssh, without a password.
     #[arg(long, value_name = "NAME[:SLOTS],...")]
     pub(crate) hosts: Option<String>,
-    /// The same from a file of DeepSpeed or Open MPI, whose lines are: NAME slots=NUMBER.
+    /// The same from a file of DeepSpeed, Open MPI or MPICH, whose lines are: NAME slots=NUMBER, or NAME:NUMBER.
     #[arg(long, value_name = "FILE")]
     pub(crate) hostfile: Option<PathBuf>,
     /// Of these hosts only some, or only some slots: a@b:0,2. The ranks of slots that are named by number see the

@@ -1,4 +1,4 @@
-//! Hosts and their slots, as a user writes them: hostfiles of DeepSpeed and of Open MPI, and the list of `--hosts`.
+//! Hosts and their slots, as a user writes them: hostfiles of DeepSpeed, Open MPI and MPICH, and the list of `--hosts`.
 
 use std::collections::BTreeMap;
 
@@ -35,14 +35,14 @@ pub(crate) fn parse_hostfile(text: &str) -> Result<Vec<Host>, String> {
     if hosts.is_empty() { Err("it names no host; a line is: NAME slots=NUMBER".into()) } else { Ok(hosts) }
 }
 
-/// `NAME slots=NUMBER`, with `max_slots=NUMBER` behind it or not; spaces may stand around the sign.
+/// `NAME slots=NUMBER`, with `max_slots=NUMBER` behind it or not; spaces may stand around the sign. Or `NAME:NUMBER`.
 fn parse_line(line: &str) -> Result<Option<Host>, String> {
     let spaced = line.replace('=', " = ");
     let mut words = spaced.split_whitespace();
-    let Some(name) = words.next() else { return Ok(None) };
-    check_name(name)?;
+    let Some(item) = words.next() else { return Ok(None) };
+    let (name, mut slots) = parse_item(item)?;
     let words: Vec<&str> = words.collect();
-    let (mut slots, mut slots_max) = (None, None);
+    let mut slots_max = None;
     for words in words.chunks(3) {
         let &[key, "=", value] = words else {
             return Err(format!(
@@ -61,8 +61,8 @@ fn parse_line(line: &str) -> Result<Option<Host>, String> {
         *place = Some(parse_slots(key, value).map_err(|problem| format!("host {name}: {problem}"))?);
     }
     // Without a number DeepSpeed refuses the line, and Open MPI counts the cores of the host.
-    let slots =
-        slots.ok_or_else(|| format!("host {name}: the number of its slots is missing: slots=NUMBER"))?;
+    let missing = || format!("host {name}: the number of its slots is missing; write: {name} slots=NUMBER");
+    let slots = slots.ok_or_else(missing)?;
     match slots_max {
         Some(most) if most < slots => {
             Err(format!("host {name}: slots={slots} is more than max_slots={most}"))
@@ -71,27 +71,34 @@ fn parse_line(line: &str) -> Result<Option<Host>, String> {
     }
 }
 
-/// The hosts of `--hosts a,b:4`; a host without a number has one slot. An IPv6 address with a number needs brackets.
+/// The hosts of `--hosts a,b:4`; a host without a number has one slot.
 pub(crate) fn parse_list(text: &str) -> Result<Vec<Host>, String> {
     let mut hosts: Vec<Host> = Vec::new();
     for item in text.split(',').map(str::trim) {
-        let (name, slots) = match item.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((address, rest)) => (address, rest.strip_prefix(':').or(rest.is_empty().then_some("1"))),
-            None if item.matches(':').count() == 1 => {
-                item.split_once(':').map_or((item, None), |(n, s)| (n, Some(s)))
-            }
-            None => (item, Some("1")),
-        };
-        check_name(name)?;
-        let slots =
-            slots.ok_or_else(|| format!("{item:?} is not understood; the form is NAME or NAME:SLOTS"))?;
-        let slots = parse_slots("slots", slots).map_err(|problem| format!("host {name}: {problem}"))?;
+        let (name, slots) = parse_item(item)?;
         if hosts.iter().any(|host| host.name == name) {
             return Err(format!("host {name} is there twice: {name}:NUMBER gives it several ranks"));
         }
-        hosts.push(Host::new(name, slots));
+        hosts.push(Host::new(name, slots.unwrap_or(1)));
     }
     Ok(hosts)
+}
+
+/// `NAME` or `NAME:SLOTS`; an IPv6 address with a number needs brackets.
+fn parse_item(item: &str) -> Result<(&str, Option<u32>), String> {
+    let bracketed = item.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (name, number) = match (bracketed, item.split_once(':')) {
+        (Some((address, "")), _) => (address, None),
+        (Some((address, rest)), _) => match rest.strip_prefix(':') {
+            Some(number) => (address, Some(number)),
+            None => return Err(format!("{item:?} is not understood; the form is NAME or NAME:SLOTS")),
+        },
+        (None, Some((name, number))) if !number.contains(':') => (name, Some(number)),
+        (None, _) => (item, None),
+    };
+    check_name(name)?;
+    let slots = number.map(|number| parse_slots("slots", number)).transpose();
+    Ok((name, slots.map_err(|problem| format!("host {name}: {problem}"))?))
 }
 
 fn parse_slots(key: &str, value: &str) -> Result<u32, String> {
@@ -179,12 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn c10_hostfiles_of_deepspeed_and_open_mpi_are_read() {
+    fn c10_hostfiles_of_deepspeed_open_mpi_and_mpich_are_read() {
         let text = "# my hosts\nworker-1 slots=2\r\n\n  10.0.0.7 slots = 1   # the old one\n\
-                    user@c max_slots=8 slots=3\nd slots=1 max-slots=1\nfe80::1 slots=1\nlocalhost slots=1\n";
+                    user@c max_slots=8 slots=3\nd slots=1 max-slots=1\nfe80::1 slots=1\nlocalhost slots=1\n\
+                    e:2 # of MPICH\n[::1]:2\n";
         let hosts = parse_hostfile(text).unwrap();
-        let slots = [2, 1, 3, 1, 1, 1].map(|slots| (0..slots).collect::<Vec<u32>>());
-        let expected = ["worker-1", "10.0.0.7", "user@c", "d", "fe80::1", "localhost"];
+        let slots = [2, 1, 3, 1, 1, 1, 2, 2].map(|slots| (0..slots).collect::<Vec<u32>>());
+        let expected = ["worker-1", "10.0.0.7", "user@c", "d", "fe80::1", "localhost", "e", "::1"];
         assert_eq!(names(&hosts), expected.into_iter().zip(slots).collect::<Vec<_>>());
     }
 
@@ -194,7 +202,9 @@ mod tests {
             ("", "it names no host"),
             ("# nothing\n", "it names no host"),
             ("a slots=1\n\na slots=2\n", "line 3: host a is in line 1 too"),
-            ("a\n", "line 1: host a: the number of its slots is missing"),
+            ("a\n", "line 1: host a: the number of its slots is missing; write: a slots=NUMBER"),
+            ("a:2 slots=2\n", "slots is there twice"),
+            ("a:0\n", "line 1: host a: slots=0: a whole number"),
             ("a slots=0\n", "line 1: host a: slots=0: a whole number from 1 to 1024"),
             ("a slots=1025\n", "slots=1025: a whole number from 1 to 1024"),
             ("a slots=99999999999\n", "slots=99999999999: a whole number"),
