@@ -109,7 +109,11 @@ fn jobs_are_named_by_whoever_started_them() {
     assert_eq!(read(&torch).unwrap().job_key.as_deref(), Some("MASTER_PORT=29500"));
     let mut run = torch.to_vec();
     run.extend([("TORCHELASTIC_RUN_ID", "abc"), ("TORCHELASTIC_RESTART_COUNT", "1")]);
-    assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("torchrun abc 29500 1"));
+    assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("torchrun abc 29500"));
+    for (local, key) in [("2", "torchrun abc 29500"), ("4", "torchrun abc 29500 1")] {
+        let run = [&run[..], &[("LOCAL_WORLD_SIZE", local)]].concat();
+        assert_eq!(read(&run).unwrap().job_key.as_deref(), Some(key), "hosts count restarts differently");
+    }
     run.push(("UNISONO_JOB", "mine"));
     assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("UNISONO_JOB=mine"));
     let mpi =
@@ -212,7 +216,7 @@ fn refusal(config: &Config) -> String {
 fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
     let file = tests_file();
     let below_a_file = file.join("records").display().to_string();
-    let cases: [(&str, &str, &str); 13] = [
+    let cases: [(&str, &str, &str); 12] = [
         (
             "UNISONO_ALGORITHM",
             "rign",
@@ -228,7 +232,6 @@ fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
             "nosuch0",
             "UNISONO_INTERFACE=nosuch0: no interface with an address matches; there",
         ),
-        ("NCCL_SOCKET_IFNAME", "nosuch0", "NCCL_SOCKET_IFNAME=nosuch0: no interface"),
         ("UNISONO_ADDRESS", "192.0.2.1", "UNISONO_ADDRESS=192.0.2.1: this host cannot listen there: "),
         (
             "UNISONO_FLIGHT_DIR",

@@ -96,12 +96,17 @@ pub(super) fn job_key(source: &Source<'_>, ranked: Option<&Ranked>, named: &Mast
     if let Some(job) = source.text("UNISONO_JOB") {
         return Some(format!("UNISONO_JOB={job}"));
     }
-    match ranked?.launcher {
+    let ranked = ranked?;
+    match ranked.launcher {
         Launcher::Named => {
             let port = named.port.as_ref().map(|port| port.value.to_string());
             if let Some(run) = foreign(source, "TORCHELASTIC_RUN_ID") {
-                let restart = foreign(source, "TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
-                return Some(format!("torchrun {run} {} {restart}", port.unwrap_or_default()));
+                // The agent of each host counts the failures of its own ranks: hosts count differently. All ranks of
+                // the run before have ended on all hosts before torchrun starts any again.
+                let restart = foreign(source, "TORCHELASTIC_RESTART_COUNT");
+                let restart = restart.filter(|_| ranked.numbers.are_of_one_host());
+                let parts = ["torchrun".to_owned(), run].into_iter().chain(port).chain(restart);
+                return Some(parts.collect::<Vec<_>>().join(" "));
             }
             // The ranks may spell the address in several ways, and a port belongs to one job at a time.
             Some(format!("MASTER_PORT={}", port?))

@@ -141,7 +141,8 @@ const fn row(names: &'static [&'static str], from: &'static str, doc: &'static s
 pub const FOREIGN: [ForeignRow; 15] = [
     row(&["TORCHELASTIC_RUN_ID"], "torchrun",
         "the name of the job and of this run; torchrun may be nested in another launcher"),
-    row(&["TORCHELASTIC_RESTART_COUNT"], "torchrun", "part of the name of the job"),
+    row(&["TORCHELASTIC_RESTART_COUNT"], "torchrun",
+        "part of the name of a job on one host; hosts count differently"),
     row(NAMESPACES, "Open MPI, PMIx", "the name of the job and of this run"),
     row(&["MPIRUN_ID"], "MVAPICH's mpirun_rsh", "the name of the job"),
     row(SLURM_JOBS, "Slurm", "the job, part of the name of the step"),
