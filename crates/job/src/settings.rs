@@ -78,7 +78,8 @@ pub const GROUPS: [KnobGroup; 6] = [
             "a port of that host; the one above it is ours, this one belongs to torch; without it 29500 where the \
              address is set, 6105 on Azure ML, in Slurm a port for each step or job"),
         knob("UNISONO_INTERFACE", "list", "", &["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"],
-            "network interfaces to listen on: name prefixes with commas, =name exactly, ^a,b any but these"),
+            "network interfaces to listen on: name prefixes with commas, =name exactly, ^a,b any but these; the other \
+             tools' names count only if ranks are on several hosts"),
         knob("UNISONO_ADDRESS", "IP address", "", &[], "address to listen on, instead of an interface"),
     ] },
     KnobGroup { title: HOW_CALLS_ARE_DONE, knobs: &[

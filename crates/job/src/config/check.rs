@@ -11,7 +11,7 @@ use unisono_control::intervals::{BEATS_MIN, Intervals};
 use unisono_engine::EngineOptions;
 
 use super::Config;
-use crate::rendezvous::{address_of_interface, at_own, interfaces_text, split_store};
+use crate::rendezvous::{address_of_interface, at_own, interfaces_text, split_store, wanted_interfaces};
 use crate::settings::knobs;
 use crate::sockets::{SocketOptions, new_socket, set_congestion_control};
 
@@ -106,7 +106,7 @@ impl Config {
                 .map_err(|problem| self.refused("UNISONO_ADDRESS", &address.to_string(), problem))?;
         }
         // A rank with an address needs no interface; a setting that can only be ignored is refused all the same.
-        self.interfaces.as_ref().map_or(Ok(()), |wanted| address_of_interface(wanted).map(drop))
+        wanted_interfaces(self).map_or(Ok(()), |wanted| address_of_interface(wanted).map(drop))
     }
 
     fn check_congestion_control(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use unisono_communicator::{Error, Result};
@@ -18,12 +18,21 @@ use crate::environment::Placement;
 use crate::settings::configuration;
 use crate::task_thread::TaskThread;
 
+/// The longest pause before a name is looked up again: all ranks of a job may ask one name service.
+const LOOK_UP_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The bytes of a name, and of each part of it between dots (RFC 1035).
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+/// The numbers of an IPv4 address.
+const IPV4_NUMBERS: usize = 4;
+
 /// Chooses the address to listen on: `UNISONO_ADDRESS`, an address of an interface of `UNISONO_INTERFACE`, loopback
 /// when all ranks are on this host, else the address from which this host reaches the store.
 ///
 /// # Errors
-/// [`Error::Configuration`] when no interface matches, or when the store's name does not resolve or leads to a loopback
-/// address that other hosts could not reach.
+/// [`Error::Configuration`] when no interface matches, or when the store's name does not resolve or means loopback
+/// where it is not this host's own name.
 pub fn listen_address(config: &Config) -> Result<IpAddr> {
     let thread = TaskThread::start("unisono-resolve")?;
     thread.wait_for(listen_at(config)).map(|address| address.ip())
@@ -35,7 +44,7 @@ pub(crate) async fn listen_at(config: &Config) -> Result<SocketAddr> {
         let refused = |problem: String| config.refused("UNISONO_ADDRESS", &address.to_string(), problem);
         return at_own(address).map_err(refused);
     }
-    if let Some(interfaces) = &config.interfaces {
+    if let Some(interfaces) = wanted_interfaces(config) {
         return address_of_interface(interfaces);
     }
     let meeting = meeting(config)?;
@@ -53,7 +62,62 @@ pub(crate) async fn listen_at(config: &Config) -> Result<SocketAddr> {
     let mut waiting = Waiting::new(&wait, config.placement.rank(), config.placement.world_size());
     let found = resolve(&store, &mut waiting).await?;
     let (host, _) = split_store(&store).map_err(|problem| configuration(&wait.variable, &store, problem))?;
+    if found.ip().is_loopback() && is_own_name(host) {
+        // Debian gives a host's own name a loopback address.
+        let ours = outward(config);
+        if !ours.ip().is_loopback() {
+            return Ok(ours);
+        }
+    }
     towards(host, found, &wait.variable)
+}
+
+/// The interfaces that count. Other tools' variables are for ranks on several hosts: a machine has them set for all its
+/// jobs.
+pub(crate) fn wanted_interfaces(config: &Config) -> Option<&Interfaces> {
+    let is_of_one_host = || match config.placement {
+        Placement::Ranked { world_size, local_world_size: Some(local), .. } => local == world_size,
+        Placement::Ranked { .. } | Placement::Solo => {
+            matches!(meeting(config), Ok(Meeting::Solo | Meeting::SameHost))
+        }
+    };
+    config.interfaces.as_ref().filter(|wanted| wanted.name == "UNISONO_INTERFACE" || !is_of_one_host())
+}
+
+/// Whether `host` is the name of this host, with or without a domain.
+fn is_own_name(host: &str) -> bool {
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let first = |name: &str| name.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
+    !first(host).is_empty() && first(host) == first(&own)
+}
+
+/// The address at which a store listens that is said to be at `store`, if this name means only loopback on this host,
+/// which listens at `listen` itself: rank 0 is on this host, and listens where others reach it.
+pub(super) fn beyond_loopback(store: &str, found: &[SocketAddr], listen: SocketAddr) -> Option<SocketAddr> {
+    let (host, port) = split_store(store).ok()?;
+    let is_only_loopback = found.iter().all(|address| address.ip().is_loopback());
+    (is_only_loopback && is_own_name(host)).then(|| SocketAddr::new(listen.ip(), port))
+}
+
+/// The fault of a name that no host can have, so that nobody waits for it.
+fn check_name(host: &str) -> Result<(), String> {
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let labels: Vec<&str> = name.split('.').collect();
+    let is_label = |label: &&str| {
+        let are_letters = label.chars().all(|letter| letter.is_alphanumeric() || "-_".contains(letter));
+        are_letters && (1..=LABEL_BYTES_MAX).contains(&label.len()) && !label.starts_with('-')
+    };
+    if labels.len() >= IPV4_NUMBERS
+        && labels.iter().all(|label| label.bytes().all(|byte| byte.is_ascii_digit()))
+    {
+        return Err("it is no IPv4 address: that has four numbers from 0 to 255".to_owned());
+    }
+    if name.len() > NAME_BYTES_MAX || !labels.iter().all(is_label) {
+        return Err(format!(
+            "no host can have this name: it has 1 to {LABEL_BYTES_MAX} letters, digits, - and _ between dots"
+        ));
+    }
+    Ok(())
 }
 
 /// Host and port of a store that is given as `host:port`; an IPv6 address is in brackets.
@@ -93,13 +157,18 @@ fn scoped_store(store: &str) -> Option<Result<SocketAddr, String>> {
 }
 
 /// The address of `store`, given as `host:port`; not a loopback address if there is another. A name that does not
-/// resolve is tried again for a while, see [`WaitConfig::resolve`].
+/// resolve yet is tried again for a while, see [`WaitConfig::resolve`].
 pub(super) async fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAddr> {
+    let WaitConfig { variable, value, resolve: patience, .. } = waiting.config;
+    let refused = |problem: String| configuration(variable, value, problem);
     if let Some(found) = scoped_store(store) {
-        return found.map_err(|problem| configuration(&waiting.config.variable, store, problem));
+        return found.map_err(refused);
     }
-    let until = Instant::now() + waiting.config.resolve;
-    let mut retry = Retry::new(until);
+    if store.parse::<SocketAddr>().is_err() {
+        split_store(store).and_then(|(host, _)| check_name(host)).map_err(refused)?;
+    }
+    let until = Instant::now() + *patience;
+    let mut retry = Retry::new(until).up_to(LOOK_UP_PAUSE_MAX);
     loop {
         let problem = match look_up(store, waiting, until).await {
             Ok(found) => {
@@ -113,9 +182,9 @@ pub(super) async fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<So
         };
         waiting.on_time(&format!("the name of the store's host does not resolve: {problem}"));
         if !retry.pause().await {
-            let tried = waiting.config.resolve;
-            let problem = format!("the host's name does not resolve, tried for {tried:?}: {problem}");
-            return Err(configuration(&waiting.config.variable, store, problem));
+            return Err(refused(format!(
+                "the host's name does not resolve, tried for {patience:?}: {problem}"
+            )));
         }
     }
 }
@@ -251,9 +320,42 @@ mod tests {
     fn the_named_address_or_interface() {
         assert_eq!(listen(&[("UNISONO_ADDRESS", "::1")]).unwrap(), IpAddr::from(Ipv6Addr::LOCALHOST));
         assert_eq!(listen(&[("UNISONO_INTERFACE", "=lo")]).unwrap(), IpAddr::from(Ipv4Addr::LOCALHOST));
-        let text = listen(&[("NCCL_SOCKET_IFNAME", "=nosuch0")]).unwrap_err().to_string();
+        let on_two = [
+            ("RANK", "0"),
+            ("WORLD_SIZE", "2"),
+            ("LOCAL_WORLD_SIZE", "1"),
+            ("NCCL_SOCKET_IFNAME", "=nosuch0"),
+        ];
+        let text = listen(&on_two).unwrap_err().to_string();
         assert!(text.starts_with("NCCL_SOCKET_IFNAME==nosuch0: no interface"), "{text}");
         assert!(text.contains("lo"), "{text}");
+    }
+
+    #[test]
+    fn interfaces_of_other_tools_count_between_hosts_only() {
+        for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
+            let ranks = [("RANK", "0"), ("WORLD_SIZE", "2"), (name, "nosuch0")];
+            let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+            assert_eq!(listen(&ranks).unwrap(), loopback);
+            assert_eq!(listen(&[&ranks[..], &[("LOCAL_WORLD_SIZE", "2")]].concat()).unwrap(), loopback);
+            let text = listen(&[&ranks[..], &[("LOCAL_WORLD_SIZE", "1")]].concat()).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("{name}=nosuch0: no interface")), "{text}");
+        }
+        let ours = [("RANK", "0"), ("WORLD_SIZE", "2"), ("UNISONO_INTERFACE", "nosuch0")];
+        assert!(
+            listen(&ours).unwrap_err().to_string().starts_with("UNISONO_INTERFACE=nosuch0: no interface")
+        );
+    }
+
+    #[test]
+    fn a_name_that_no_host_can_have_is_known() {
+        let (label, long) = ("x".repeat(63), vec!["x".repeat(60); 5].join("."));
+        for good in ["node7", "node_7.rack-2.", "10.1", "7", &label, "knoten-\u{e4}"] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        for bad in ["10.0.0.256", "1.2.3.4.5", "a..b", ".", ".a", "-a", "a,b", &format!("{label}x"), &long] {
+            check_name(bad).unwrap_err();
+        }
     }
 
     #[test]

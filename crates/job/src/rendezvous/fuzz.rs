@@ -140,6 +140,7 @@ fn config(world_size: u32) -> JoinConfig {
             place: String::new(),
             remedy: String::new(),
             variable: "UNISONO_STORE".to_owned(),
+            value: String::new(),
         },
     }
 }

@@ -14,7 +14,7 @@ use unisono_control::roster::message::{
 };
 use unisono_control::secret::Secret;
 
-use super::address::{look_up, resolve};
+use super::address::{beyond_loopback, look_up, resolve};
 use super::host::{StoreConfig, grace};
 use super::key::own_process;
 use super::membership::{Joined, Membership};
@@ -191,19 +191,25 @@ fn stranger(store: &str, wait: &WaitConfig, error: &Error) -> Error {
 #[derive(Debug)]
 pub(super) struct Retry {
     pause: Duration,
+    longest: Duration,
     deadline: Instant,
 }
 
 impl Retry {
     pub(super) fn new(deadline: Instant) -> Retry {
-        Retry { pause: RETRY_MIN, deadline }
+        Retry { pause: RETRY_MIN, longest: RETRY_MAX, deadline }
+    }
+
+    /// The same, with pauses up to this one.
+    pub(super) fn up_to(self, longest: Duration) -> Retry {
+        Retry { longest, ..self }
     }
 
     /// Pauses; `false` when the deadline has passed.
     pub(super) async fn pause(&mut self) -> bool {
         let left = self.deadline.saturating_duration_since(Instant::now());
         tokio::time::sleep(self.pause.min(left)).await;
-        self.pause = (self.pause * 2).min(RETRY_MAX);
+        self.pause = (self.pause * 2).min(self.longest);
         Instant::now() < self.deadline
     }
 }
@@ -218,7 +224,9 @@ pub(super) async fn attempt(
         let problem = format!("{} bytes are more than {JOB_SETTINGS_BYTES_MAX}", config.job_settings.len());
         return Err(Setback::Final(Error::invalid("job_settings", problem)));
     }
-    let addresses = look_up(&config.store, waiting, deadline).await.map_err(Setback::Absent)?;
+    let mut addresses = look_up(&config.store, waiting, deadline).await.map_err(Setback::Absent)?;
+    // Rank 0 listens where other hosts reach it, also if its name means loopback here.
+    addresses.extend(beyond_loopback(&config.store, &addresses, config.listen));
     let mut absent = format!("{} has no address", config.store);
     for address in addresses {
         match connect(address, waiting, deadline).await {
@@ -237,14 +245,14 @@ async fn connect(
 ) -> Result<TcpStream, Setback> {
     let until = deadline.min(Instant::now() + CONNECT_TIMEOUT);
     let connected = tokio::time::timeout_at(until.into(), TcpStream::connect(address));
-    let stream = match waiting.beside(&no_store(&format!("{address} is silent")), connected).await {
+    let stream = match waiting.beside(&no_store(&silent(address)), connected).await {
         Ok(Ok(stream)) => stream,
         // This process has no descriptor left, and waiting for the store would free none.
         Ok(Err(error)) if is_shortage(&error) => {
             return Err(Setback::Final(Error::system(format!("cannot connect to {address}"), &error)));
         }
         Ok(Err(error)) => return Err(Setback::Absent(error.to_string())),
-        Err(_elapsed) => return Err(Setback::Absent("no answer to the attempt to connect".into())),
+        Err(_elapsed) => return Err(Setback::Absent(silent(address))),
     };
     if is_connected_to_itself(&stream) {
         return Err(Setback::Absent("nobody but ourselves was there".into()));
@@ -252,6 +260,15 @@ async fn connect(
     // As an acceptor does; where it fails, the connection is only slower.
     let _ = stream.set_nodelay(true);
     Ok(stream)
+}
+
+/// Nothing has been refused, and nothing has come.
+fn silent(address: SocketAddr) -> String {
+    format!(
+        "{address} is silent: its host is down, or a firewall drops the packets (hosts of a job need TCP to port {}, \
+         and to each other's ports of net.ipv4.ip_local_port_range)",
+        address.port()
+    )
 }
 
 async fn enter(

@@ -58,7 +58,7 @@ use unisono_control::roster::cpus::Cpus;
 use unisono_control::secret::Secret;
 
 pub use address::listen_address;
-pub(crate) use address::{address_of_interface, interfaces_text, listen_at, split_store};
+pub(crate) use address::{address_of_interface, interfaces_text, listen_at, split_store, wanted_interfaces};
 use file::Naming;
 pub use host::{StoreConfig, StoreHost};
 pub(crate) use join::join;
@@ -156,8 +156,7 @@ pub(crate) async fn rendezvous(
         }
         Meeting::AtRankZero { host, port, secret } => {
             let store = join_host(&host, port);
-            let job = config.job_key.as_deref().map_or_else(|| store_job(&store), JobId::from_key);
-            let mut rank = rank(store, secret.read()?, job);
+            let mut rank = rank(store, secret.read()?, plan::job_at(config, port));
             rank.hosted_by.rank = Some(0);
             match rank.rank {
                 0 => host_and_join((&host, port), listen, rank, thread).await,

@@ -23,6 +23,11 @@ pub fn store_job(store: &str) -> JobId {
     JobId::from_key(&format!("store {store}"))
 }
 
+/// The id of the job of ranks that meet at a port of rank 0. They may spell its host in several ways.
+pub(super) fn job_at(config: &Config, port: u16) -> JobId {
+    config.job_key.as_deref().map_or_else(|| JobId::from_key(&format!("port {port}")), JobId::from_key)
+}
+
 /// A way of meeting.
 #[derive(Clone, Debug)]
 pub(super) enum Meeting {

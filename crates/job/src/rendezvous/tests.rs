@@ -72,7 +72,16 @@ pub(super) fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfi
 fn wait(voice: Voice) -> WaitConfig {
     let (first, every, resolve) = (PATIENT, PATIENT, IMPATIENT);
     let (place, remedy) = ("meeting at the tests' store".into(), "fetch the others".into());
-    WaitConfig { first, every, resolve, voice, place, remedy, variable: "UNISONO_STORE".to_owned() }
+    WaitConfig {
+        first,
+        every,
+        resolve,
+        voice,
+        place,
+        remedy,
+        variable: "UNISONO_STORE".to_owned(),
+        value: String::new(),
+    }
 }
 
 pub(super) fn join(config: &JoinConfig) -> Result<Membership> {

@@ -20,10 +20,6 @@ use crate::environment::Placement;
 /// When a rank speaks first.
 const FIRST: Duration = Duration::from_secs(3);
 
-/// The time for which a name that does not resolve is tried again. The name of a host that has just been started may
-/// appear some seconds later; a misspelt name never does.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// A wait that takes longer than this deserves a line.
 const LONG: Duration = Duration::from_millis(200);
 
@@ -45,7 +41,8 @@ pub struct WaitConfig {
     pub first: Duration,
     /// The time after each line until the next one.
     pub every: Duration,
-    /// The time for which the name of the store's host is tried again.
+    /// The time for which the name of the store's host is tried again: it may appear when its host starts, as a pod's
+    /// name does.
     pub resolve: Duration,
     /// The lines that it writes.
     pub voice: Voice,
@@ -55,6 +52,8 @@ pub struct WaitConfig {
     pub remedy: String,
     /// The variable that says where the store is.
     pub variable: String,
+    /// Its value.
+    pub value: String,
 }
 
 impl WaitConfig {
@@ -65,11 +64,12 @@ impl WaitConfig {
         WaitConfig {
             first: FIRST.min(config.warn_after),
             every: config.warn_after,
-            resolve: RESOLVE_TIMEOUT.min(config.join_timeout),
+            resolve: config.join_timeout,
             voice: voice(config),
             place: place(meeting, job),
             remedy: remedy(meeting, job, voice(config)),
             variable: config.variable(setting(meeting)).to_owned(),
+            value: value(meeting),
         }
     }
 
@@ -97,6 +97,15 @@ fn setting(meeting: &Meeting) -> &'static str {
         Meeting::File(_) => "init_method",
         Meeting::Program { .. } => "with_meeting",
         Meeting::SameHost | Meeting::Solo => "UNISONO_JOB",
+    }
+}
+
+/// The value of that setting, where it is an address.
+fn value(meeting: &Meeting) -> String {
+    match meeting {
+        Meeting::Launched { store, .. } => store.clone(),
+        Meeting::AtRankZero { host, .. } => host.clone(),
+        Meeting::File(_) | Meeting::Program { .. } | Meeting::SameHost | Meeting::Solo => String::new(),
     }
 }
 

@@ -21,7 +21,9 @@ use crate::TRANSPORT;
 use crate::child::words;
 use crate::support::TEST_TIME_MAX;
 
-const WAITING: &str = "waiting to join for ";
+pub(super) const WAITING: &str = "waiting to join for ";
+/// The folders of programs, an administrator's too.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 const JOINED: &str = "the end: joined";
 
 /// The program of a rank.
@@ -36,14 +38,14 @@ pub(crate) fn one_rank() {
 }
 
 /// A terminal in which a rank runs; closing it kills the rank.
-struct Terminal {
+pub(super) struct Terminal {
     process: Child,
     lines: mpsc::Receiver<String>,
 }
 
 impl Terminal {
     /// The next line with `part` in it.
-    fn line(&self, part: &str) -> String {
+    pub(super) fn line(&self, part: &str) -> String {
         let mut others = Vec::new();
         loop {
             match self.lines.recv_timeout(TEST_TIME_MAX) {
@@ -55,7 +57,7 @@ impl Terminal {
     }
 
     /// The line in which it ended, and those before it.
-    fn end(&self) -> (String, Vec<String>) {
+    pub(super) fn end(&self) -> (String, Vec<String>) {
         let mut before = Vec::new();
         loop {
             let line = self.lines.recv_timeout(TEST_TIME_MAX).unwrap();
@@ -75,20 +77,20 @@ impl Drop for Terminal {
 }
 
 /// A user of this host, with directories of its own.
-struct User {
+pub(super) struct User {
     home: TempDir,
 }
 
 impl User {
-    fn new() -> User {
+    pub(super) fn new() -> User {
         User { home: tempfile::Builder::new().prefix("unisono-").tempdir().unwrap() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
-    fn secret_file(&self) -> (Secret, String) {
+    pub(super) fn secret_file(&self) -> (Secret, String) {
         let (secret, path) = (Secret::random().unwrap(), self.path("secret"));
         create_secret_file(&secret, &path).unwrap();
         (secret, path.to_str().unwrap().to_owned())
@@ -96,8 +98,18 @@ impl User {
 
     /// A rank in an environment that has nothing but this.
     fn start(&self, rank: u32, ranks: u32, variables: &[(&str, &str)]) -> Terminal {
+        self.start_by(&[], (rank, ranks), variables)
+    }
+
+    /// The same, by a command that runs another one.
+    pub(super) fn start_by(
+        &self,
+        by: &[String],
+        (rank, ranks): (u32, u32),
+        variables: &[(&str, &str)],
+    ) -> Terminal {
         let mut command = Command::new("env");
-        command.args(words("joining")).env_clear();
+        command.args(by).arg("env").args(words("joining")).env_clear().env("PATH", PATH);
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
         command.env("XDG_RUNTIME_DIR", self.home.path()).env("TMPDIR", self.home.path());
         command.env("UNISONO_WARN_AFTER_S", "0.2").env("UNISONO_JOIN_TIMEOUT_S", "100");
@@ -261,10 +273,10 @@ fn a_store_that_is_nowhere_is_named_with_what_is_wrong() {
     assert!(before.iter().any(|line| line.contains("name of the store's host")), "{before:?}");
     let master = [("LOCAL_WORLD_SIZE", "1"), ("MASTER_ADDR", "nosuchhost.invalid"), ("MASTER_PORT", "4000")];
     let end = user.start(1, 2, &[&master[..], &[secret, hurry]].concat()).end().0;
-    assert!(
-        end.starts_with("MASTER_ADDR=nosuchhost.invalid:4001: the host's name does not resolve"),
-        "{end}"
-    );
+    assert!(end.starts_with("MASTER_ADDR=nosuchhost.invalid: the host's name does not resolve"), "{end}");
+    let malformed = [&master[..1], &[("MASTER_ADDR", "node..a"), master[2], secret]].concat();
+    let end = user.start(1, 2, &malformed).end().0;
+    assert!(end.starts_with("MASTER_ADDR=node..a: no host can have this name"), "{end}");
     for bad in ["node7", "node7:0", "node7:99999"] {
         let end = user.start(1, 2, &[("UNISONO_STORE", bad), secret]).end().0;
         assert!(end.starts_with(&format!("UNISONO_STORE={bad}: ")), "{end}");

@@ -10,6 +10,7 @@ mod deadlocks;
 mod departures;
 mod failures;
 mod forked;
+mod host_names;
 mod interrupts;
 mod joining;
 mod last_messages;
