@@ -20,7 +20,8 @@ mod ring;
 mod scatter_all_gather;
 mod up_and_down;
 
-/// Every algorithm, sorted by collective.
+/// Every algorithm, sorted by collective. Of algorithms that cost the same, the first is taken, so simple ones come
+/// first.
 fn all() -> Vec<Algorithm> {
     vec![
         recursive_doubling::all_reduce(),
@@ -50,17 +51,17 @@ fn all() -> Vec<Algorithm> {
         direct::all_to_all(),
         pairwise::all_to_all(),
         bruck::all_to_all(),
-        double_tree::broadcast(),
-        scatter_all_gather::broadcast(),
         k_nomial::broadcast::<2>("binomial"),
         k_nomial::broadcast::<4>("k_nomial_4"),
         k_nomial::broadcast::<8>("k_nomial_8"),
+        double_tree::broadcast(),
+        scatter_all_gather::broadcast(),
         chain::broadcast(),
-        double_tree::reduce(),
-        scatter_all_gather::reduce(),
         k_nomial::reduce::<2>("binomial"),
         k_nomial::reduce::<4>("k_nomial_4"),
         k_nomial::reduce::<8>("k_nomial_8"),
+        double_tree::reduce(),
+        scatter_all_gather::reduce(),
         canonical::reduce(),
         k_nomial::gather::<2>("binomial"),
         k_nomial::gather::<4>("k_nomial_4"),
