@@ -10,8 +10,8 @@ use unisono_benches::replay;
 use unisono_collectives::Collectives;
 use unisono_communicator::ReduceOp;
 
-/// Elements of the vector: one short message in each direction.
-const COUNT: usize = 64;
+/// Elements of the vector, of four bytes: one short message in each direction.
+const COUNT: usize = 16;
 
 fn main() {
     let calls: u32 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100_000);

@@ -31,6 +31,7 @@ impl ForkGuard {
     ///
     /// # Errors
     /// [`Error::Forked`].
+    #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         match self.page {
             Some(page) if page.load(Ordering::Relaxed) == ALIVE => Ok(()),

@@ -192,6 +192,7 @@ impl CallGate {
     ///
     /// # Errors
     /// [`Error::Forked`], [`Error::ConcurrentUse`].
+    #[inline]
     pub fn check_caller(&self, what: &dyn Display) -> Result<()> {
         self.owner.check()?;
         if self.is_in_callback() { Err(Error::ConcurrentUse { call: what.to_string() }) } else { Ok(()) }
@@ -201,6 +202,7 @@ impl CallGate {
     ///
     /// # Errors
     /// As [`CallGate::check_caller`]; the first cause; [`Error::Closed`].
+    #[inline]
     pub fn admit(&self, what: &dyn Display) -> Result<()> {
         self.check_caller(what)?;
         self.check_revoked()?;
@@ -221,6 +223,7 @@ impl CallGate {
     ///
     /// # Errors
     /// That cause.
+    #[inline]
     pub fn check_revoked(&self) -> Result<()> {
         self.board.first_cause().tell().map_or(Ok(()), Err)
     }
@@ -264,6 +267,7 @@ impl CallGate {
         })
     }
 
+    #[inline]
     fn is_in_callback(&self) -> bool {
         let board = Arc::as_ptr(&self.board);
         IN_CALLBACK.with_borrow(|boards| boards.contains(&board))
@@ -275,6 +279,7 @@ impl CallGate {
     }
 
     /// Whether it has been closed.
+    #[inline]
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }

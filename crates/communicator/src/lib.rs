@@ -54,6 +54,7 @@ pub use call::options::{
 pub use call::outcome::{Completion, Outcome, Ticket};
 pub use call::parent::{ParentCall, ScopeId};
 pub use call::prepared::{PreparedCall, PreparedNumber};
+pub use call::shape::CallShape;
 pub use call::site::Site;
 pub use call::skipped::SkippedOperations;
 pub use call::{Call, OwnedCall};

@@ -122,9 +122,22 @@ impl<L: Links + 'static> Executor for EngineCommunicator<L> {
         let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
         let mut guard = shared.lock_links();
         shared.finish_queue(&mut guard)?;
-        let planned = ActiveCall::plan(collective, call, &mut guard)?;
-        let mut active = ActiveCall::begin(collective, planned, call, &mut guard, gate, turn.enclosing());
-        active.copy_in(&call.buffers);
+        let mut active = None;
+        if turn.enclosing().is_none()
+            && let Some(outcome) = shared.begin_short(collective, call, &mut guard, &mut active)?
+        {
+            return Ok(outcome);
+        }
+        let mut active = match active {
+            Some(active) => active,
+            None => {
+                let planned = ActiveCall::plan(collective, call, &mut guard)?;
+                let enclosing = turn.enclosing();
+                let mut active = ActiveCall::begin(collective, planned, call, &mut guard, gate, enclosing);
+                active.copy_in(&call.buffers);
+                active
+            }
+        };
         let mut task = OneCollective { shared, active: &mut active, buffers: &mut call.buffers };
         if let Err(error) = guard.drive(&mut task) {
             return Err(gate.settle(&mut guard, error));

@@ -28,8 +28,9 @@ pub use links::tapped::{Flow, Tap, Tapped, TappedLink};
 pub use links::traced::{TRACE_EVENTS_MAX, Trace, TraceEvent, Traced};
 pub use links::{COPY_ALL, Edge, Interest, Lane, Link, Links, Wake};
 pub use options::{EngineOptions, SharedRegistry};
+pub use plan::header::PIECE_BYTES_MAX;
 pub use plan::header::{HEADER_BYTES, HEADER_VERSION, HeaderBytes, HeaderKey, header_digest};
-pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES, PIECE_BYTES_MAX};
+pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES};
 pub use unisono_schedule::CostModel;
 
 /// Takes a lock even if a holder has panicked: the guarded value is valid at every step.

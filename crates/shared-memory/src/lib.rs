@@ -49,6 +49,6 @@ pub use budget::{Budget, MemoryLimit, cgroup_path, with_parents};
 pub use indices::{FOR_BYTES, FOR_ROOM, look_again};
 #[cfg(not(loom))]
 pub use memory::Segment;
-pub use short::{HEADER_BYTES, Key, PAYLOAD_BYTES_MAX as SHORT_BYTES_MAX};
+pub use short::{HEADER_BYTES, Key};
 #[cfg(not(loom))]
-pub use stream::{Bell, Segments, Stream};
+pub use stream::{Bell, Segments, Stream, WHOLE_BYTES_MAX};

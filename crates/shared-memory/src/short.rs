@@ -15,7 +15,11 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub const HEADER_BYTES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// The most bytes behind the header: with the words before them they fill two cache lines.
-pub const PAYLOAD_BYTES_MAX: usize = 100;
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 100;
+
+/// The payload bytes on the cache line of the word that publishes a message.
+#[cfg(not(loom))]
+pub(crate) const PAYLOAD_NEAR_BYTES: usize = 64 - 28;
 
 /// The number of short messages that can be under way: so many fit on the page of the indices.
 pub(crate) const PLACES: usize = if cfg!(loom) { 1 } else { 16 };
@@ -119,3 +123,5 @@ impl Places {
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Message>() == 128, "two cache lines");
+#[cfg(not(loom))]
+const _: () = assert!(std::mem::offset_of!(Message, payload) + PAYLOAD_NEAR_BYTES == 64, "on the first line");

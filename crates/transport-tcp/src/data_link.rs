@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::AtomicU8;
 
 use unisono_engine::{HeaderBytes, HeaderKey, Interest, Link};
+use unisono_shared_memory::WHOLE_BYTES_MAX;
 
 use crate::memory_stream::MemoryStream;
 use crate::records;
@@ -136,13 +137,13 @@ impl Link for DataLink {
         }
     }
 
-    fn short_bytes_max(&self) -> Option<usize> {
-        self.memory().filter(|_| self.records.is_none()).map(MemoryStream::short_bytes_max)
+    fn takes_whole(&self, bytes: u64) -> bool {
+        bytes <= WHOLE_BYTES_MAX as u64 && self.records.is_none() && self.memory().is_some()
     }
 
-    fn try_send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+    fn try_send_whole(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
         match self.unchecked_memory() {
-            Some(memory) => memory.send_short(header, key, bytes),
+            Some(memory) => memory.send_whole(header, key, bytes),
             None => Ok(false),
         }
     }
@@ -168,6 +169,12 @@ impl Link for DataLink {
         match self.unchecked_memory() {
             Some(memory) => memory.consume(count),
             None => assert_eq!(count, 0, "this link gives no bytes where they lie"),
+        }
+    }
+
+    fn notify(&mut self) {
+        if let Stream::Memory(memory) = &mut self.stream {
+            memory.notify();
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU8;
 
 use unisono_engine::{HeaderBytes, HeaderKey, Interest};
 use unisono_job::sockets::DataSocket;
-use unisono_shared_memory::{FOR_BYTES, FOR_ROOM, SHORT_BYTES_MAX, Segments, Stream};
+use unisono_shared_memory::{FOR_BYTES, FOR_ROOM, Segments, Stream};
 
 use crate::sleep::PollList;
 
@@ -83,19 +83,14 @@ impl MemoryStream {
         received
     }
 
-    /// As `Link::short_bytes_max`.
-    pub(crate) fn short_bytes_max(&self) -> usize {
-        SHORT_BYTES_MAX
-    }
-
-    /// As `Link::try_send_short`.
-    pub(crate) fn send_short(
+    /// As `Link::try_send_whole`.
+    pub(crate) fn send_whole(
         &mut self,
         header: &HeaderBytes,
         key: HeaderKey,
         bytes: &[u8],
     ) -> io::Result<bool> {
-        let sent = self.stream.try_write_short(header, key, bytes);
+        let sent = self.stream.try_write_whole(header, key, bytes);
         self.cannot_send |= sent.is_err();
         sent
     }
@@ -113,6 +108,11 @@ impl MemoryStream {
     /// As `Link::consume`.
     pub(crate) fn consume(&mut self, count: usize) {
         self.stream.consume(count);
+    }
+
+    /// As `Link::notify`.
+    pub(crate) fn notify(&mut self) {
+        self.stream.notify();
     }
 
     /// Receives no more, since bytes were changed on their way.

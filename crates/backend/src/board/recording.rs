@@ -100,6 +100,7 @@ impl Board {
 
     /// Enters a collective as [`super::CallRing::enter`], and records it. Gives its number, and whether its end is to
     /// be recorded.
+    #[inline]
     pub fn enter(
         &self,
         call: &Call<'_>,

@@ -38,6 +38,7 @@ impl CallRing {
 
     /// Enters a collective and gives its number. Calls enter one at a time. `algorithm` is `None` if not known yet;
     /// `sizes` are lengths besides the count.
+    #[inline]
     pub fn enter(
         &self,
         descriptor: &Descriptor,

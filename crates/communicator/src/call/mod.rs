@@ -11,6 +11,7 @@ pub(crate) mod options;
 pub(crate) mod outcome;
 pub(crate) mod parent;
 pub(crate) mod prepared;
+pub(crate) mod shape;
 pub(crate) mod site;
 pub(crate) mod skipped;
 

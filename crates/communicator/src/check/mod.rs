@@ -15,8 +15,9 @@ use crate::call::log_name::LogName;
 use crate::call::operation::Operation;
 use crate::call::options::{AlgorithmName, CallOptions};
 use crate::call::parent::ParentCall;
+use crate::call::shape::CallShape;
 use crate::check::memory::check_memory;
-use crate::check::plain::is_plain;
+use crate::check::plain::check_plain;
 use crate::check::segments::{check_segments, check_share_numbers};
 use crate::elements::dtype::DType;
 use crate::elements::reduce_op::ReduceOp;
@@ -72,11 +73,10 @@ pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengt
 /// # Errors
 /// [`Error::InvalidArgument`] that names the argument.
 pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
-    if is_plain(call) {
-        let own = check_arguments(&call.descriptor, group)?;
-        return check_lengths(call, own, group);
+    match CallShape::of(call) {
+        Some(shape) => check_plain(call, shape, group),
+        None => check_all(call, group),
     }
-    check_all(call, group)
 }
 
 /// Every rule, for a call of any form.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{CallGate, Course, Enclosing, Heard, Peers};
 use unisono_communicator::{
-    BodyStage, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallBody, CallInfo, CallOptions, Collective,
-    Counts, DType, Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result,
-    Segments, Site, Sizes, monotonic_ns, reserve,
+    BodyStage, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallBody, CallInfo, CallOptions, CallShape,
+    Collective, Counts, DType, Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall,
+    ReduceOp, Result, Segments, Site, Sizes, monotonic_ns, reserve,
 };
 
 use crate::calls::idling::Idling;
@@ -34,8 +34,8 @@ pub(crate) struct Engine<L> {
     /// Kept for the next sleep, so that sleeping allocates nothing.
     pub(crate) pause: Pause,
     pub(crate) idling: Idling,
-    staging: Staging,
-    scratch: Vec<u8>,
+    pub(crate) staging: Staging,
+    pub(crate) scratch: Vec<u8>,
 }
 
 impl<L: Links> Engine<L> {
@@ -88,6 +88,9 @@ impl ActiveCall {
         {
             return Ok(planned);
         }
+        if let Some(planned) = CallShape::of(call).and_then(|shape| engine.planner.take_known(shape)) {
+            return Ok(planned);
+        }
         let segment_ends = call.buffers.segment_ends();
         engine.planner.take(collective, &call.descriptor, &call.counts, segment_ends, &call.options)
     }
@@ -106,14 +109,13 @@ impl ActiveCall {
         let room = enlarge(&mut engine.scratch, planned.run.plan.scratch_bytes);
         let (collective, prepared, named, sizes, header) = match &body {
             None => {
-                planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.take());
+                planned.bind(call, ranks);
                 let prepared = room.and_then(|()| prescale(&planned.reducer, &mut call.buffers));
                 let plan = &planned.run.plan;
-                let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
-                (collective, prepared, plan.named(), plan.sizes.clone(), header)
+                (collective, prepared, plan.named(), plan.sizes.clone(), planned.header)
             }
             Some(body) => {
-                planned.bind(DType::U8, None, ranks, None);
+                planned.bind_to_barrier(ranks);
                 let (named, segment_ends) = (body.named(), call.buffers.segment_ends());
                 let header = CallHeader::new(&descriptor, 0, hash_named(named), 0);
                 let header = header.with_sizes(&call.counts, segment_ends);
@@ -130,18 +132,38 @@ impl ActiveCall {
         });
         let (number, is_recorded) = entered;
         ActiveCall {
-            number,
-            collective,
             wait: Wait::new(timeout_within(enclosing, &call.options, gate)),
             parent: enclosing.map(|enclosing| enclosing.parent.clone()),
-            descriptor,
-            site: call.site,
-            planned,
             scaled,
             shortage,
-            links_open: false,
             body,
             sizes,
+            ..ActiveCall::plain(collective, number, planned, call, gate, is_recorded)
+        }
+    }
+
+    /// A call that has its number, outside scopes, without a body, and without anything that its plan lacks.
+    pub(crate) fn plain(
+        collective: Collective,
+        number: u64,
+        planned: Box<Planned>,
+        call: &Call<'_>,
+        gate: &CallGate,
+        is_recorded: bool,
+    ) -> ActiveCall {
+        ActiveCall {
+            number,
+            collective,
+            wait: Wait::new(timeout_within(None, &call.options, gate)),
+            descriptor: call.descriptor,
+            site: call.site,
+            planned,
+            scaled: None,
+            shortage: None,
+            links_open: false,
+            parent: None,
+            body: None,
+            sizes: None,
             is_recorded,
             first_byte_ns: 0,
         }
@@ -382,6 +404,7 @@ impl ActiveCall {
 
 /// Enters a call on the board as [`unisono_backend::Board::enter`], and passes its complete header to `reset`. `named`
 /// is the name and hash of the algorithm or body.
+#[inline]
 pub(crate) fn enter(
     gate: &CallGate,
     call: &Call<'_>,

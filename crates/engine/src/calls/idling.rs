@@ -110,6 +110,12 @@ impl Idling {
         }
     }
 
+    /// The number of times that a thread may look at its links now before it does anything else.
+    #[inline]
+    pub(crate) fn looks(&self) -> u32 {
+        if self.may_look && self.rest.is_none() && self.skips == 0 { LOOKS } else { 0 }
+    }
+
     /// Whether the last yields showed other work on the core.
     pub(crate) fn is_crowded(&self) -> bool {
         self.rest.is_some()

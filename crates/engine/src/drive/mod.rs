@@ -11,6 +11,7 @@
 //! | `drive_loop` | the loop and its `Task` |
 //! | `pending` | the task that moves all asynchronous calls |
 //! | `probe` | the search for a message that has arrived |
+//! | `short` | blocking calls that end within a few microseconds |
 //! | `prepare` | plans that are kept for their calls |
 //! | `handle` | the handle of an asynchronous call |
 //! | `progress` | moves calls that no other thread moves |
@@ -27,6 +28,7 @@ pub(crate) mod pending;
 mod prepare;
 mod probe;
 pub(crate) mod progress;
+pub(crate) mod short;
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -101,18 +101,19 @@ pub trait Link {
     /// `WouldBlock` when no byte fits. Any other error means that the peer is lost.
     fn try_send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize>;
 
-    /// The most bytes behind a header that [`Link::try_send_short`] takes; `None` for a link with no cheaper way for
-    /// short messages.
-    fn short_bytes_max(&self) -> Option<usize> {
-        None
+    /// Whether [`Link::try_send_whole`] is cheaper than [`Link::try_send`] for a message of a header and this number of
+    /// bytes.
+    fn takes_whole(&self, bytes: u64) -> bool {
+        let _ = bytes;
+        false
     }
 
-    /// Takes a call's header and the bytes behind it as one short message, or nothing; they are copied. `key` stands
-    /// for the header: headers of equal keys are equal.
+    /// Takes a call's header and the bytes behind it, or nothing; they are copied. `key` stands for the header: headers
+    /// of equal keys are equal. A peer that sleeps may learn of the bytes only from [`Link::notify`].
     ///
     /// # Errors
     /// Any error means that the peer is lost.
-    fn try_send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+    fn try_send_whole(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
         let _ = (header, key, bytes);
         Ok(false)
     }
@@ -146,13 +147,18 @@ pub trait Link {
         None
     }
 
-    /// The first `count` of the bytes that [`Link::peek`] has given are needed no more.
+    /// The first `count` of the bytes that [`Link::peek`] has given are needed no more. A peer that sleeps may learn of
+    /// the room only from [`Link::notify`].
     ///
     /// # Panics
     /// When it has not given so many.
     fn consume(&mut self, count: usize) {
         assert_eq!(count, 0, "this link gives no bytes where they lie");
     }
+
+    /// Wakes a peer that sleeps and waits for the bytes of [`Link::try_send_whole`] or for the room of
+    /// [`Link::consume`].
+    fn notify(&mut self) {}
 
     /// Whether all sent bytes will arrive even if this process ends now.
     fn is_delivered(&mut self) -> bool;

@@ -104,6 +104,10 @@ impl<K: Links, T: Tap> Link for TappedLink<K, T> {
         self.tap.after(self.edge, Flow::In, count);
     }
 
+    fn notify(&mut self) {
+        self.links.link(self.edge).notify();
+    }
+
     fn is_delivered(&mut self) -> bool {
         self.links.link(self.edge).is_delivered()
     }

@@ -66,6 +66,7 @@ static NOTHING: Segments<'static> = Segments::One(&[]);
 impl<'a, 'b> Memory<'a, 'b> {
     /// The memory of a call's host buffers and the engine's scratch; `None` for device buffers. `substitute`, if any,
     /// is read instead of a separate input.
+    #[inline]
     pub(crate) fn new(
         buffers: &'a mut Buffers<'b>,
         substitute: Option<&'a Segments<'a>>,
@@ -81,6 +82,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// The longest contiguous run from `span` on, at most `length` bytes.
+    #[inline]
     pub(crate) fn read(&self, span: Span, length: usize) -> &[u8] {
         match span.region {
             Region::Input => prefix(self.input, span.offset, length),
@@ -93,6 +95,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     ///
     /// # Panics
     /// On the input. The verifier proves that no schedule writes it.
+    #[inline]
     pub(crate) fn write(&mut self, span: Span, length: usize) -> &mut [u8] {
         match span.region {
             Region::Input => unreachable!("a schedule writes its input"),
@@ -102,6 +105,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// Writes `bytes` from `span` on, across segments.
+    #[inline]
     pub(crate) fn store(&mut self, mut span: Span, mut bytes: PeerBytes<'_>) {
         while !bytes.is_empty() {
             let run = self.write(span, bytes.len());

@@ -7,6 +7,7 @@ pub(crate) mod offset_table;
 pub(crate) mod planner;
 mod scheduled;
 pub(crate) mod selector;
+pub(crate) mod short;
 
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use unisono_schedule::{Action, Choice, Schedule, Slot, StepIndex};
 
 use crate::links::{Edge, Lane};
 use crate::memory::{ReduceOrder, Region, Span, Store};
-use crate::plan::header::{HASH_START, hash_name, hash_word};
+use crate::plan::header::{HASH_START, PIECE_BYTES_MAX, hash_name, hash_word};
 use crate::plan::offset_table::{OffsetTable, vector_elements};
+use crate::plan::short::ShortSteps;
 
 /// The default piece size, before it is divided among the scratch chunks. Measured: smaller pieces cost system calls,
 /// larger pieces leave the cache.
@@ -24,9 +26,6 @@ pub const PIECE_BYTES: u64 = 512 * 1024;
 
 /// The number of pieces in the window of a scratch chunk.
 pub(crate) const WINDOW_PIECES: u64 = 2;
-
-/// The largest piece size that a caller can set.
-pub const PIECE_BYTES_MAX: u64 = 1 << 30;
 
 /// Calls of at least this size use one socket for each direction.
 pub const LARGE_CALL_BYTES_MIN: u64 = 64 * 1024;
@@ -166,6 +165,8 @@ pub(crate) struct Plan {
     pub(crate) scratch_bytes: usize,
     /// The lengths that a call of this plan reports to other ranks besides its descriptor.
     pub(crate) sizes: Option<Arc<Sizes>>,
+    /// The same steps, if they are so few and short that a call need not overlap them.
+    pub(crate) short: Option<ShortSteps>,
 }
 
 impl Located {
@@ -229,7 +230,7 @@ impl Plan {
         let links = bind_links(&schedule, &steps, lane, plan_hash_start(segment_ends));
         let is_copy = |step: &unisono_schedule::Step| matches!(step.action, Action::Copy { .. });
         let copies = schedule.indexed().filter(|(_, step)| is_copy(step)).map(|(index, _)| index).collect();
-        Plan {
+        let mut plan = Plan {
             algorithm: identity.name,
             algorithm_hash: identity.hash,
             schedules_hash: identity.schedules,
@@ -242,7 +243,10 @@ impl Plan {
             copies,
             element_bytes,
             piece_bytes,
-        }
+            short: None,
+        };
+        plan.short = ShortSteps::of(&plan);
+        plan
     }
 
     /// The algorithm's name, and the hash of its schedules, for the board.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    AlgorithmName, CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group,
-    PreparedNumber, ReduceOp, Result, Severity, UserFunction, is_logged, log,
+    AlgorithmName, Call, CallOptions, CallShape, Collective, Counts, DType, Descriptor, Determinism, Error,
+    Group, PreparedNumber, ReduceOp, Result, Severity, UserFunction, is_logged, log,
 };
 use unisono_schedule::{Choice, Facts, Schedule};
 
@@ -40,6 +40,12 @@ struct PlanRequest {
 /// A run and its request. Calls move only the box.
 pub(crate) struct Planned {
     request: PlanRequest,
+    /// The shape of the last call, if that was plain.
+    shape: Option<CallShape>,
+    /// Whether the run is bound to its call already: the last call had the same shape.
+    is_bound: bool,
+    /// The header of the last call, but for its number, and for the calls before and around it.
+    pub(crate) header: CallHeader,
     /// The number of the prepared call to which it belongs.
     prepared: Option<PreparedNumber>,
     pub(crate) run: Run,
@@ -49,14 +55,34 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// Binds the run to a call's operator. The kernels stay if the last call had the same operator.
-    pub(crate) fn bind(
+    /// Binds the run to a call, unless the last call had the same shape.
+    #[inline]
+    pub(crate) fn bind(&mut self, call: &mut Call<'_>, ranks: u32) {
+        if !self.is_bound {
+            self.bind_to(&call.descriptor, CallShape::of(call), ranks, call.user_function.take());
+        }
+    }
+
+    /// Binds the run to the barrier before a body.
+    pub(crate) fn bind_to_barrier(&mut self, ranks: u32) {
+        self.bind_to(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, ranks, None);
+    }
+
+    fn bind_to(
         &mut self,
-        dtype: DType,
-        op: Option<ReduceOp>,
+        descriptor: &Descriptor,
+        shape: Option<CallShape>,
         ranks: u32,
         user: Option<UserFunction>,
     ) {
+        let plan = &self.run.plan;
+        self.header = CallHeader::new(descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+        self.shape = shape;
+        self.bind_op(descriptor.dtype, descriptor.op, ranks, user);
+    }
+
+    /// The kernels stay if the last call had the same operator.
+    fn bind_op(&mut self, dtype: DType, op: Option<ReduceOp>, ranks: u32, user: Option<UserFunction>) {
         if self.op != op || user.is_some() {
             self.reducer = match op {
                 Some(op) => Reducer::new(dtype, op, ranks, user),
@@ -140,6 +166,43 @@ impl Planner {
         self.prepared.remove(&number);
     }
 
+    /// The run that a call of this shape has left, of its preparation if it has one. It is the newest from now on.
+    #[inline]
+    pub(crate) fn known(
+        &mut self,
+        shape: CallShape,
+        prepared: Option<PreparedNumber>,
+    ) -> Option<&mut Planned> {
+        if let Some(number) = prepared {
+            let planned = self.prepared.get_mut(&number)?.as_deref_mut();
+            return planned.filter(|planned| planned.shape == Some(shape));
+        }
+        let position = self.kept.iter().rposition(|kept| kept.shape == Some(shape))?;
+        if position + 1 < self.kept.len() {
+            self.kept[position..].rotate_left(1);
+        }
+        self.kept.last_mut().map(|kept| &mut **kept)
+    }
+
+    /// Takes the run that [`Planner::known`] has given.
+    pub(crate) fn take_newest(&mut self, prepared: Option<PreparedNumber>) -> Box<Planned> {
+        let planned = match prepared {
+            Some(number) => self.prepared.get_mut(&number).and_then(Option::take),
+            None => self.kept.pop(),
+        };
+        #[expect(clippy::expect_used, reason = "nothing has come between the two")]
+        planned.expect("a known run")
+    }
+
+    /// Takes the run of the last call of this shape, if it is kept.
+    #[inline]
+    pub(crate) fn take_known(&mut self, shape: CallShape) -> Option<Box<Planned>> {
+        self.known(shape, None)?;
+        let mut planned = self.take_newest(None);
+        planned.is_bound = true;
+        Some(planned)
+    }
+
     /// Takes or makes a run for a call; [`Run::reset`] must give it its number. `segment_ends` are the ends of a
     /// coalesced call's segments, in bytes.
     ///
@@ -163,7 +226,9 @@ impl Planner {
                 && kept.request.determinism == options.determinism
         };
         if let Some(position) = self.kept.iter().rposition(|kept| matches(kept)) {
-            return Ok(self.kept.remove(position));
+            let mut planned = self.kept.remove(position);
+            planned.is_bound = false;
+            return Ok(planned);
         }
         let request = PlanRequest {
             descriptor: plain,
@@ -185,7 +250,9 @@ impl Planner {
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece, identity));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
         let run = Run::new(plan, header);
-        Ok(Box::new(Planned { request, prepared: None, run, reducer: Reducer::nothing(), op: None }))
+        let reducer = Reducer::nothing();
+        let (shape, is_bound, prepared, op) = (None, false, None, None);
+        Ok(Box::new(Planned { request, shape, is_bound, header, prepared, run, reducer, op }))
     }
 
     /// Logs the choice for a new plan. Later calls of the same shape reuse the plan and log nothing.
@@ -211,7 +278,7 @@ impl Planner {
     pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
         if let Some(ReduceOp::User(_)) = planned.op {
             // The function belongs to the user, so the kept run drops it.
-            planned.bind(planned.request.descriptor.dtype, None, self.group.size(), None);
+            planned.bind_op(planned.request.descriptor.dtype, None, self.group.size(), None);
         }
         if let Some(number) = planned.prepared {
             // A call that was under way when its preparation was dropped or became stale leaves nothing.

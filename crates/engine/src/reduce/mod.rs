@@ -77,6 +77,7 @@ impl Reducer {
     /// The slices hold whole elements at any address, and have one length. Only user functions look at
     /// `operand_is_left`. `completes` says that this step adds the last contribution: an average is divided now, and
     /// rounded to a narrow float once, after the division.
+    #[inline]
     pub(crate) fn reduce(
         &self,
         destination: &mut [u8],
@@ -106,11 +107,13 @@ impl Reducer {
 
     /// Whether it accepts blocks of any multiple of [`WHOLE_BYTES`]. A user function does not: its elements have any
     /// size, and few calls are cheaper.
+    #[inline]
     pub(crate) fn takes_blocks(&self) -> bool {
         matches!(self.way, Way::BuiltIn { .. })
     }
 
     /// Whether every rank's input must go through [`Reducer::prescale`] first.
+    #[inline]
     pub(crate) fn needs_prescale(&self) -> bool {
         matches!(self.way, Way::BuiltIn { prescale: Some(_), .. })
     }

@@ -38,6 +38,7 @@ impl<U: Pod> Element<U> {
 
 impl<'a> PeerBytes<'a> {
     /// The number of bytes.
+    #[inline]
     pub(crate) fn len(self) -> usize {
         match self {
             PeerBytes::Own(bytes) => bytes.len(),
@@ -46,6 +47,7 @@ impl<'a> PeerBytes<'a> {
     }
 
     /// Whether there are none.
+    #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self.len() == 0
     }
@@ -54,6 +56,7 @@ impl<'a> PeerBytes<'a> {
     ///
     /// # Panics
     /// When there are fewer.
+    #[inline]
     pub(crate) fn split_at(self, count: usize) -> (PeerBytes<'a>, PeerBytes<'a>) {
         match self {
             PeerBytes::Own(bytes) => {
@@ -71,6 +74,7 @@ impl<'a> PeerBytes<'a> {
     ///
     /// # Panics
     /// When the lengths differ.
+    #[inline]
     pub(crate) fn copy_to(self, into: &mut [u8]) {
         match self {
             PeerBytes::Own(bytes) => into.copy_from_slice(bytes),

@@ -9,6 +9,7 @@ mod ready;
 mod receive;
 mod release;
 mod send;
+pub(crate) mod short;
 #[cfg(test)]
 mod tests;
 
@@ -128,6 +129,8 @@ struct LinkState {
 /// A call in progress.
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
+    /// The steps that are left of a short call; `None` for a call that goes the general way, with the rest of `state`.
+    pending: Option<u64>,
     state: State,
 }
 
@@ -206,41 +209,24 @@ impl Run {
         };
         let (links, done) = (vec![fresh; plan.links.len()], vec![0; plan.steps.len()]);
         let state = State { done, header, links, ready: Ready::new(&plan), unfinished: 0 };
-        let mut run = Run { plan, state };
+        let mut run = Run { plan, pending: None, state };
         run.reset(header);
         run
     }
 
     /// Makes a finished run ready for another call of the same plan. Allocates nothing.
+    #[inline]
     pub(crate) fn reset(&mut self, header: CallHeader) {
-        let Run { plan, state } = self;
-        state.header = header;
-        state.done.fill(0);
-        state.ready.reset();
-        state.unfinished = state.done.len();
-        for link in &mut state.links {
-            link.posted = Cursor::default();
-            link.released = Cursor::default();
-            link.held_bytes = 0;
-            link.recv = Cursor::default();
-            link.header_sent = 0;
-            link.header_received = 0;
-            link.carry_bytes = 0;
-        }
-        // In place, input and output of a chunk are the same bytes, so there is nothing to copy.
-        for (index, &copy) in plan.copies.iter().enumerate() {
-            if let Work::Copy { source, destination } = plan.step(copy).work
-                && source == destination
-            {
-                state.done[copy.index()] = FINISHED;
-                state.unfinished -= 1;
-                state.ready.close(Mover::Copy(index));
-            }
+        self.state.header = header;
+        self.pending = self.plan.short.as_ref().map(|short| short.all);
+        if self.pending.is_none() {
+            self.state.begin(&self.plan);
         }
     }
 
+    #[inline]
     pub(crate) fn is_finished(&self) -> bool {
-        self.state.unfinished == 0
+        self.pending.map_or(self.state.unfinished == 0, |pending| pending == 0)
     }
 
     /// Moves all bytes that can move now; true if something moved. Never blocks.
@@ -248,7 +234,14 @@ impl Run {
         &mut self,
         context: &mut PollContext<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        let Run { plan, state } = self;
+        if self.is_short() {
+            let advanced = self.advance_short(context);
+            self.notify(context.links);
+            if let Some(moved) = advanced? {
+                return Ok(moved);
+            }
+        }
+        let Run { plan, state, .. } = self;
         let mut moved = false;
         for word in 0..state.ready.releases.words() {
             for link in state.ready.releases.members(word) {
@@ -279,6 +272,11 @@ impl Run {
     /// Adds the directions that this run waits for, after a poll in which nothing moved: all that the poll has left
     /// open.
     pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
+        if let Some(pending) = self.pending {
+            let edges = self.short_receives(pending);
+            let readable = |edge| Interest { edge, readable: true, writable: false, releasable: false };
+            return interest.extend(edges.map(readable));
+        }
         for (link, plan_link) in self.plan.links.iter().enumerate() {
             let ready = &self.state.ready;
             let (readable, writable) = (ready.receives.contains(link), ready.sends.contains(link));
@@ -293,6 +291,9 @@ impl Run {
     /// peer of the earliest step comes before all others: who looks for the rank that holds up the call goes from each
     /// rank to the first that it waits for, and two ranks that exchange bytes in a later step would lead to each other.
     pub(crate) fn awaited(&self, awaited: &mut Vec<GroupRank>) {
+        if let Some(pending) = self.pending {
+            return awaited.extend(self.short_receives(pending).map(|edge| edge.peer));
+        }
         let (peer, ready) = (|link: usize| self.plan.links[link].edge.peer, &self.state.ready);
         let links = 0..self.plan.links.len();
         let receiving = || links.clone().filter(|&link| ready.receives.contains(link));
@@ -314,6 +315,32 @@ impl Run {
 }
 
 impl State {
+    /// The state of a call that has not begun.
+    fn begin(&mut self, plan: &Plan) {
+        self.done.fill(0);
+        self.ready.reset();
+        self.unfinished = self.done.len();
+        for link in &mut self.links {
+            link.posted = Cursor::default();
+            link.released = Cursor::default();
+            link.held_bytes = 0;
+            link.recv = Cursor::default();
+            link.header_sent = 0;
+            link.header_received = 0;
+            link.carry_bytes = 0;
+        }
+        // In place, input and output of a chunk are the same bytes, so there is nothing to copy.
+        for (index, &copy) in plan.copies.iter().enumerate() {
+            if let Work::Copy { source, destination } = plan.step(copy).work
+                && source == destination
+            {
+                self.done[copy.index()] = FINISHED;
+                self.unfinished -= 1;
+                self.ready.close(Mover::Copy(index));
+            }
+        }
+    }
+
     /// Copies at most one piece of a local copy; true if something moved. While links are busy, the copy stays after
     /// the send of the same bytes, because the send brings them into the cache.
     fn serve_copy(&mut self, plan: &Plan, copy: usize, is_busy: bool, memory: &mut Memory<'_, '_>) -> bool {

@@ -138,7 +138,9 @@ impl State {
                 staging.heard.note(edge.peer, self.header.number());
                 let (count, payload) = (payload.len(), PeerBytes::Shared(payload));
                 self.distribute(plan, link, &staging.parts, payload, memory, reducer)?;
-                links.link(edge).consume(count);
+                let stream = links.link(edge);
+                stream.consume(count);
+                stream.notify();
                 return Ok(Some(true));
             }
             Err(error) => (Err(error), PeerBytes::Own(&[])),
@@ -153,7 +155,9 @@ impl State {
         if self.links[link].header_received == HEADER_BYTES {
             self.distribute(plan, link, &staging.parts, payload, memory, reducer)?;
         }
-        links.link(edge).consume(count);
+        let stream = links.link(edge);
+        stream.consume(count);
+        stream.notify();
         Ok(Some(true))
     }
 

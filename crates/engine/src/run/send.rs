@@ -47,13 +47,14 @@ impl State {
         let PollContext { memory, links, staging, .. } = context;
         if self.links[link].header_sent == 0 {
             let stream = links.link(plan_link.edge);
-            if stream.short_bytes_max().is_some_and(|most| staging.parts.bytes <= most as u64) {
+            if stream.takes_whole(staging.parts.bytes) {
                 let key = self.header.key(plan_link.send.plan_hash);
                 let Staging { stage, parts, .. } = &mut **staging;
                 let bytes = in_one(plan, parts, memory, stage);
                 let taken = Taken { bytes: HEADER_BYTES + bytes.len(), unreleased_bytes: 0 };
-                let sent = stream.try_send_short(&header, key, bytes);
+                let sent = stream.try_send_whole(&header, key, bytes);
                 if sent.map_err(|error| broken(plan_link, error))? {
+                    stream.notify();
                     self.commit_send(plan, link, &staging.parts, &taken);
                     return Ok(true);
                 }

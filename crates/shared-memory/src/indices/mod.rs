@@ -83,9 +83,9 @@ impl Page {
         self.awaited.0.store(awaited, Ordering::Relaxed);
     }
 
-    /// Whether this side sleeps and waits for this, which the caller has just stored.
+    /// Whether this side sleeps and waits for one of these events, which the caller has stored before.
     #[inline]
-    fn must_be_woken(&self, awaited: u32) -> bool {
+    pub(crate) fn must_be_woken(&self, awaited: u32) -> bool {
         fence(Ordering::SeqCst);
         self.awaited.0.load(Ordering::Relaxed) & awaited != 0
     }
@@ -153,15 +153,14 @@ impl Writer {
         Ok((end <= self.read).then_some(place))
     }
 
-    /// A message of `length` bytes lies in the place that [`Writer::place`] has given. Returns whether the reader must
-    /// be woken.
+    /// A message of `length` bytes lies in the place that [`Writer::place`] has given. A reader that sleeps
+    /// [must be woken](Page::must_be_woken).
     #[inline]
-    pub(crate) fn publish_message(&mut self, length: u32, own: &Page, reader: &Page) -> bool {
+    pub(crate) fn publish_message(&mut self, length: u32, own: &Page) {
         let place = self.messages % PLACES;
         own.short.publish(place, self.written, length);
         self.written += u64::from(length);
         self.messages = self.messages.wrapping_add(1);
-        reader.must_be_woken(FOR_BYTES)
     }
 
     #[inline]
@@ -188,12 +187,11 @@ impl Writer {
         self.written
     }
 
-    /// `count` more bytes are in the ring. Returns whether the reader must be woken.
+    /// `count` more bytes are in the ring. A reader that sleeps [must be woken](Page::must_be_woken).
     #[inline]
-    pub(crate) fn publish(&mut self, count: u64, own: &Page, reader: &Page) -> bool {
+    pub(crate) fn publish(&mut self, count: u64, own: &Page) {
         self.written += count;
         own.written.0.store(self.written, Ordering::Release);
-        reader.must_be_woken(FOR_BYTES)
     }
 }
 
@@ -304,12 +302,11 @@ impl Reader {
         self.read += count;
     }
 
-    /// `count` bytes are needed no more. Returns whether the writer must be woken.
+    /// `count` bytes are needed no more. A writer that sleeps [must be woken](Page::must_be_woken).
     #[inline]
-    pub(crate) fn release(&mut self, count: u64, own: &Page, writer: &Page) -> bool {
+    pub(crate) fn release(&mut self, count: u64, own: &Page) {
         self.read += count;
         own.read.0.store(self.read, Ordering::Release);
-        writer.must_be_woken(FOR_ROOM)
     }
 }
 
@@ -321,7 +318,8 @@ mod tests {
     fn an_index_that_cannot_be_is_refused() {
         let (own, other) = (Page::new(), Page::new());
         let mut writer = Writer::new(8);
-        assert!(!writer.publish(5, &own, &other));
+        writer.publish(5, &own);
+        assert!(!other.must_be_woken(FOR_BYTES), "it does not sleep");
         for (index, is_possible) in [(6, false), (u64::MAX, false), (3, true), (2, false), (5, true)] {
             other.forge(0, index);
             let room = writer.room(&other, 8);
@@ -333,7 +331,7 @@ mod tests {
             let available = reader.available(&other, u64::MAX);
             assert_eq!(available.is_ok(), is_possible, "{index}: {available:?}");
         }
-        reader.release(4, &own, &other);
+        reader.release(4, &own);
         other.forge(13, 0);
         let impossible = reader.available(&other, 9).unwrap_err();
         assert_eq!(impossible, Impossible { index: 13, possible: (8, 12) });
@@ -345,21 +343,21 @@ mod tests {
         let (mut writer, mut reader) = (Writer::new(1024), Reader::new(1024));
         for round in 0..10 * PLACES {
             let bytes = (round % 3) as u64;
-            writer.publish(bytes, &own, &other);
+            writer.publish(bytes, &own);
             assert_eq!(writer.place(70, &own, &other), Ok(Some(round % PLACES)));
-            writer.publish_message(70, &own, &other);
-            writer.publish(5, &own, &other);
+            writer.publish_message(70, &own);
+            writer.publish(5, &own);
             if bytes > 0 {
                 assert_eq!(reader.available(&own, u64::MAX), Ok(Next::Ring(bytes)));
-                reader.release(bytes, &other, &own);
+                reader.release(bytes, &other);
             }
             let message = |from| Ok(Next::Message { place: round % PLACES, from, to: 70 });
             assert_eq!(reader.available(&own, 1), message(0));
             reader.skip(64);
             assert_eq!(reader.available(&own, u64::MAX), message(64));
-            reader.release(6, &other, &own);
+            reader.release(6, &other);
             assert_eq!(reader.available(&own, 1), Ok(Next::Ring(5)));
-            reader.release(5, &other, &own);
+            reader.release(5, &other);
             assert_eq!(reader.available(&own, 1), Ok(Next::Ring(0)));
             assert_eq!(own.unread_by(&other), 0);
         }
@@ -371,13 +369,13 @@ mod tests {
         let (mut writer, mut reader) = (Writer::new(1 << 20), Reader::new(1 << 20));
         for _ in 0..PLACES {
             assert!(writer.place(64, &own, &other).unwrap().is_some());
-            writer.publish_message(64, &own, &other);
+            writer.publish_message(64, &own);
         }
         assert_eq!((writer.place(64, &own, &other), own.unread_by(&other)), (Ok(None), 64 * PLACES as u64));
-        writer.publish(9, &own, &other);
+        writer.publish(9, &own);
         for place in 0..PLACES {
             assert_eq!(reader.available(&own, 9), Ok(Next::Message { place, from: 0, to: 64 }));
-            reader.release(64, &other, &own);
+            reader.release(64, &other);
             assert_eq!(writer.place(64, &own, &other), Ok(Some(0)), "{place}");
         }
         assert_eq!(reader.available(&own, 9), Ok(Next::Ring(9)));

@@ -47,11 +47,11 @@ impl Ring {
                 *place = byte;
             }
         });
-        let must_be_woken = match is_message {
-            true => writer.publish_message(1, own, other),
-            false => writer.publish(1, own, other),
-        };
-        if must_be_woken {
+        match is_message {
+            true => writer.publish_message(1, own),
+            false => writer.publish(1, own),
+        }
+        if other.must_be_woken(FOR_BYTES) {
             self.bells[1].notify();
         }
     }
@@ -84,7 +84,8 @@ impl Ring {
             // SAFETY: loom checks that the writer is elsewhere.
             unsafe { *place }
         });
-        if reader.release(1, own, other) {
+        reader.release(1, own);
+        if other.must_be_woken(FOR_ROOM) {
             self.bells[0].notify();
         }
         Some(byte)

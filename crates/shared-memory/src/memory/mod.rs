@@ -20,7 +20,7 @@ use rustix::fs::{
 use rustix::process::{Resource, getrlimit};
 
 use crate::indices::Page;
-use crate::short::{HEADER_BYTES, Key};
+use crate::short::{HEADER_BYTES, Key, PAYLOAD_NEAR_BYTES};
 use mapping::{Access, Mapping};
 
 /// The seals on which the other side relies.
@@ -95,10 +95,11 @@ impl Segment {
     #[inline]
     pub(crate) fn store_message(&self, place: usize, header: &[u8; HEADER_BYTES], key: Key, payload: &[u8]) {
         let short = &self.page().short;
-        for (word, value) in short.key_words(place).iter().zip(key) {
-            word.store(value, Ordering::Relaxed);
-        }
-        for (place, bytes) in [(&short.header(place)[..], &header[..]), (&short.payload(place)[..], payload)]
+        // The line of the word that publishes the message comes last. A reader that looks at it meanwhile takes it away
+        // from this core, at most once.
+        let (near, far) = payload.split_at(payload.len().min(PAYLOAD_NEAR_BYTES));
+        let (near_place, far_place) = short.payload(place).split_at(PAYLOAD_NEAR_BYTES);
+        for (place, bytes) in [(&short.header(place)[..], &header[..]), (far_place, far), (near_place, near)]
         {
             assert!(bytes.len() <= place.len(), "{} bytes in a place of {}", bytes.len(), place.len());
             // SAFETY: the place has so many bytes, which are atomics in memory that this process can write. Only the
@@ -106,6 +107,9 @@ impl Segment {
             unsafe {
                 place.as_ptr().cast::<u8>().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
             }
+        }
+        for (word, value) in short.key_words(place).iter().zip(key) {
+            word.store(value, Ordering::Relaxed);
         }
     }
 }

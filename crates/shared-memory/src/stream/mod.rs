@@ -12,6 +12,9 @@ use crate::short::{HEADER_BYTES, Key, PAYLOAD_BYTES_MAX};
 /// The number of bytes that are copied before the other side learns of them: it copies out while this side copies in.
 const PUBLISHED_BYTES: usize = 64 << 10;
 
+/// The most bytes behind a header of [`Stream::try_write_whole`].
+pub const WHOLE_BYTES_MAX: usize = 4096;
+
 /// Wakes the other side, which sleeps.
 pub trait Bell {
     /// Ends the sleep of the other side: its present sleep, or its next one.
@@ -60,6 +63,8 @@ pub struct Stream<B> {
     bell: B,
     /// The events that this side waits for in its sleep: [`FOR_BYTES`], [`FOR_ROOM`].
     awaited: u32,
+    /// The events for the other side of which it has not been told, should it sleep.
+    untold: u32,
     /// The other side's process has ended, or its connection.
     has_hung_up: bool,
 }
@@ -69,7 +74,7 @@ impl<B: Bell> Stream<B> {
     pub fn new(segments: Arc<Segments>, bell: B) -> Stream<B> {
         let writer = Writer::new(segments.own.capacity() as u64);
         let reader = Reader::new(segments.other.capacity() as u64);
-        Stream { segments, writer, reader, bell, awaited: 0, has_hung_up: false }
+        Stream { segments, writer, reader, bell, awaited: 0, untold: 0, has_hung_up: false }
     }
 
     /// Takes as many bytes as fit, from the first slice on.
@@ -104,12 +109,12 @@ impl<B: Bell> Stream<B> {
         if taken == 0 && is_asked { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
     }
 
-    /// Takes a header and the bytes behind it as a short message, or nothing: too many bytes, or no room. `key` stands
-    /// for the header.
+    /// Takes a header and the bytes behind it, or nothing: more than [`WHOLE_BYTES_MAX`], or no room. `key` stands for
+    /// the header. The other side may sleep on until [`Stream::notify`].
     ///
     /// # Errors
     /// As [`Stream::try_write`], but for `WouldBlock`.
-    pub fn try_write_short(
+    pub fn try_write_whole(
         &mut self,
         header: &[u8; HEADER_BYTES],
         key: Key,
@@ -118,18 +123,34 @@ impl<B: Bell> Stream<B> {
         if self.has_hung_up {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            return Ok(false);
-        }
         let length = HEADER_BYTES + payload.len();
         let (own, other) = (&self.segments.own, self.segments.other.page());
-        let place = self.writer.place(length as u64, own.page(), other).map_err(lost)?;
-        let Some(place) = place else { return Ok(false) };
-        own.store_message(place, header, key, payload);
-        if self.writer.publish_message(length as u32, own.page(), other) {
+        if payload.len() <= PAYLOAD_BYTES_MAX
+            && let Some(place) = self.writer.place(length as u64, own.page(), other).map_err(lost)?
+        {
+            own.store_message(place, header, key, payload);
+            self.writer.publish_message(length as u32, own.page());
+        } else {
+            let room = self.writer.room(other, length as u64).map_err(lost)?;
+            if payload.len() > WHOLE_BYTES_MAX || room < length as u64 {
+                return Ok(false);
+            }
+            own.store(self.writer.next(), header);
+            own.store(self.writer.next() + HEADER_BYTES as u64, payload);
+            self.writer.publish(length as u64, own.page());
+        }
+        self.untold |= FOR_BYTES;
+        Ok(true)
+    }
+
+    /// Wakes the other side if it sleeps and waits for an event of which it has not been told. A call that does so last
+    /// does not wait for its stores to reach the memory.
+    #[inline]
+    pub fn notify(&mut self) {
+        let untold = std::mem::take(&mut self.untold);
+        if untold != 0 && self.segments.other.page().must_be_woken(untold) {
             self.bell.ring();
         }
-        Ok(true)
     }
 
     fn room(&mut self, wanted: usize) -> io::Result<usize> {
@@ -138,9 +159,9 @@ impl<B: Bell> Stream<B> {
     }
 
     fn publish(&mut self, count: usize) {
-        if self.writer.publish(count as u64, self.segments.own.page(), self.segments.other.page()) {
-            self.bell.ring();
-        }
+        self.writer.publish(count as u64, self.segments.own.page());
+        self.untold |= FOR_BYTES;
+        self.notify();
     }
 
     /// Fills the slices in order with bytes that have come.
@@ -162,6 +183,7 @@ impl<B: Bell> Stream<B> {
                 let (now, later) = rest.split_at_mut(count);
                 copy_out(bytes, now);
                 self.release(count);
+                self.notify();
                 (read, rest) = (read + count, later);
             }
         }
@@ -191,7 +213,8 @@ impl<B: Bell> Stream<B> {
         Ok((false, self.bytes(next, most)))
     }
 
-    /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more.
+    /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more. The other side may sleep on
+    /// until [`Stream::notify`].
     ///
     /// # Panics
     /// When fewer have come.
@@ -222,9 +245,8 @@ impl<B: Bell> Stream<B> {
     }
 
     fn release(&mut self, count: usize) {
-        if self.reader.release(count as u64, self.segments.own.page(), self.segments.other.page()) {
-            self.bell.ring();
-        }
+        self.reader.release(count as u64, self.segments.own.page());
+        self.untold |= FOR_ROOM;
     }
 
     /// No byte is there: the stream may have ended.
@@ -250,6 +272,7 @@ impl<B: Bell> Stream<B> {
     /// both by `|`), or an event armed before. The thread arms all its streams, [looks again](crate::look_again), and
     /// asks each whether it [is ready](Stream::is_ready).
     pub fn arm(&mut self, events: u32) {
+        self.notify();
         self.awaited |= events;
         self.segments.own.page().arm(self.awaited);
     }

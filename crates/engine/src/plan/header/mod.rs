@@ -36,11 +36,11 @@ use unisono_communicator::{
 };
 use unisono_schedule::algorithms;
 
-use super::PIECE_BYTES_MAX;
-
 /// Version of the header and of the order of pieces behind it.
 pub const HEADER_VERSION: u16 = 4;
 
+/// The largest piece size that a caller can set.
+pub const PIECE_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(PIECE_BYTES_MAX <= u32::MAX as u64, "a piece's size has four bytes");
 
 /// The offset of the plan hash.
