@@ -6,8 +6,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Call, CallOptions, Communicator, Counts, Descriptor, Element, Error, MemoryKind,
-    OwnedCall, OwnedMemory, Place, PreparedCall, ReduceOp, Result, TypedWork, lengths,
+    Buffer, BufferMut, Call, CallOptions, Communicator, Counts, Descriptor, Element, Error, Lengths,
+    MemoryKind, OwnedCall, OwnedMemory, Place, PreparedCall, ReduceOp, Result, TypedWork, lengths,
 };
 use unisono_schedule::Collective;
 
@@ -23,9 +23,8 @@ use crate::collectives::Collectives;
 ///
 /// # Errors
 /// The preparation has the errors of [`Communicator::supports`]. A call has the errors of the plain call, and
-/// [`Error::InvalidArgument`] for a buffer of another length, and when the plan is stale, because an algorithm was
-/// registered since; after a failure the first cause: prepare again on the communicator of
-/// [`Communicator::shrink`].
+/// [`Error::InvalidArgument`] for a buffer of another length; after a failure the first cause: prepare again on the
+/// communicator of [`Communicator::shrink`]. Where an algorithm was registered since, the next call makes a new plan.
 pub trait CollectivesPrepared: Communicator {
     /// [`Collectives::all_reduce`] of `elements` elements.
     ///
@@ -147,6 +146,8 @@ impl<C: Communicator + ?Sized> CollectivesPrepared for C {}
 pub struct PreparedInPlace<'c, C: ?Sized, T> {
     comm: &'c C,
     call: PreparedCall,
+    /// See [`checked_lengths`].
+    lengths: Option<Lengths>,
     elements: PhantomData<fn(T) -> T>,
 }
 
@@ -154,6 +155,8 @@ pub struct PreparedInPlace<'c, C: ?Sized, T> {
 pub struct Prepared<'c, C: ?Sized, T> {
     comm: &'c C,
     call: PreparedCall,
+    /// See [`checked_lengths`].
+    lengths: Option<Lengths>,
     elements: PhantomData<fn(T) -> T>,
 }
 
@@ -176,8 +179,9 @@ impl<C: Communicator + ?Sized, T: Element> PreparedInPlace<'_, C, T> {
     /// As [`CollectivesPrepared`].
     #[track_caller]
     pub fn call(&self, buffer: &mut [T]) -> Result<()> {
+        let fits = self.lengths.is_some_and(|lengths| lengths.output == buffer.len() as u64);
         let call = Call::in_place(self.call.descriptor, BufferMut::of(buffer));
-        self.comm.issue(filled(call, &self.call)).map(drop)
+        make(self.comm, filled(call, &self.call), fits)
     }
 
     /// Starts the call; the handle gives the buffer.
@@ -194,8 +198,9 @@ impl<C: Communicator + ?Sized, T: Element> Prepared<'_, C, T> {
     /// As [`CollectivesPrepared`].
     #[track_caller]
     pub fn call(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        let given = Lengths { input: input.len() as u64, output: output.len() as u64 };
         let call = Call::separate(self.call.descriptor, Buffer::of(input), BufferMut::of(output));
-        self.comm.issue(filled(call, &self.call)).map(drop)
+        make(self.comm, filled(call, &self.call), self.lengths == Some(given))
     }
 
     /// Starts the call; the handle gives the output.
@@ -265,7 +270,7 @@ fn prepare_in_place<T: Element, C: Communicator + ?Sized>(
     descriptor: Descriptor,
 ) -> Result<PreparedInPlace<'_, C, T>> {
     let call = prepared(comm, Descriptor { place: Place::InPlace, ..descriptor })?;
-    Ok(PreparedInPlace { comm, call, elements: PhantomData })
+    Ok(PreparedInPlace { comm, lengths: checked_lengths(comm, &call), call, elements: PhantomData })
 }
 
 #[track_caller]
@@ -273,7 +278,8 @@ fn prepare<T: Element, C: Communicator + ?Sized>(
     comm: &C,
     descriptor: Descriptor,
 ) -> Result<Prepared<'_, C, T>> {
-    Ok(Prepared { comm, call: prepared(comm, descriptor)?, elements: PhantomData })
+    let call = prepared(comm, descriptor)?;
+    Ok(Prepared { comm, lengths: checked_lengths(comm, &call), call, elements: PhantomData })
 }
 
 #[track_caller]
@@ -283,7 +289,26 @@ fn prepared<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor) -> Resul
     made.map_err(|error| error.in_call(&call))
 }
 
+/// The lengths with which a call passes the check, and is not skipped; `None` if only the whole check can tell.
+fn checked_lengths<C: Communicator + ?Sized>(comm: &C, prepared: &PreparedCall) -> Option<Lengths> {
+    let PreparedCall { descriptor, options, .. } = prepared;
+    let is_skipped = comm.group().skips(descriptor.operation) && !options.is_needed;
+    let is_plain = !is_skipped && options.label.is_none();
+    is_plain.then(|| lengths(descriptor, &Counts::Even, comm.group()))
+}
+
+/// Makes a call, which is checked unless its lengths `fit`: the preparation has checked all else.
+#[inline]
+#[track_caller]
+fn make<C: Communicator + ?Sized>(comm: &C, mut call: Call<'_>, fits: bool) -> Result<()> {
+    if fits {
+        return comm.execute(&mut call).map(drop).map_err(|error| error.in_call(&call));
+    }
+    comm.issue(call).map(drop)
+}
+
 /// The call with the options and the plan of its preparation.
+#[inline]
 fn filled<'a>(call: Call<'a>, prepared: &PreparedCall) -> Call<'a> {
     Call { options: prepared.options, prepared: prepared.number, ..call }
 }

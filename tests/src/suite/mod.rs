@@ -86,7 +86,7 @@ macro_rules! conformance {
             grouped: b23_neighbours_travel_together b23_sums_with_factors_travel_alone b23_the_rest_runs_in_order
                 b23_all_are_checked_first;
             prepared: b22_prepared_calls_meet_plain_ones b22_options_are_those_of_the_preparation
-                b22_calls_by_the_numbers_of_the_program b22_stale_and_wrong_ones_are_refused;
+                b22_calls_by_the_numbers_of_the_program b22_wrong_ones_are_refused_and_stale_ones_planned_anew;
             lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
                 b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
                 b10_b11_wrong_lists_change_nothing;

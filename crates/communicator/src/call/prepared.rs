@@ -7,7 +7,7 @@ use crate::call::descriptor::Descriptor;
 use crate::call::options::CallOptions;
 
 /// The number of a prepared call, within this process. A [`crate::Call`] with it runs the kept plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PreparedNumber(pub u64);
 
 /// A prepared call; see [`crate::Life::prepare`]. Its plan is kept until it is dropped.

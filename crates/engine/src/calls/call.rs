@@ -82,17 +82,21 @@ impl ActiveCall {
             let (counts, options) = (Counts::Even, CallOptions::default());
             return engine.planner.take(Collective::Barrier, &barrier, &counts, None, &options);
         }
-        // Without its plan, if another call has it.
-        if let Some(number) = call.prepared
-            && let Some(planned) = engine.planner.take_prepared(number)?
-        {
-            return Ok(planned);
-        }
-        if let Some(planned) = CallShape::of(call).and_then(|shape| engine.planner.take_known(shape)) {
+        let planner = &mut engine.planner;
+        let planned = match call.prepared {
+            Some(number) => planner.take_prepared(number),
+            None => CallShape::of(call).and_then(|shape| planner.take_known(shape)),
+        };
+        if let Some(planned) = planned {
             return Ok(planned);
         }
         let segment_ends = call.buffers.segment_ends();
-        engine.planner.take(collective, &call.descriptor, &call.counts, segment_ends, &call.options)
+        let taken = planner.take(collective, &call.descriptor, &call.counts, segment_ends, &call.options);
+        let mut planned = taken?;
+        if let Some(number) = call.prepared {
+            planner.renew(number, &mut planned);
+        }
+        Ok(planned)
     }
 
     /// Gives a planned call its number.

@@ -31,9 +31,12 @@ impl<L: Links + 'static> Shared<L> {
         guard: &mut LinksGuard<'_, L>,
         active: &mut Option<ActiveCall>,
     ) -> Result<Option<Outcome>> {
-        let Some(shape) = CallShape::of(call) else { return Ok(None) };
         let Engine { links, planner, staging, scratch, idling, .. } = &mut **guard;
-        let Some(planned) = planner.known(shape, call.prepared) else { return Ok(None) };
+        let known = match call.prepared {
+            Some(number) => planner.known_prepared(number),
+            None => CallShape::of(call).and_then(|shape| planner.known(shape)),
+        };
+        let Some(planned) = known else { return Ok(None) };
         let Planned { run, reducer, header, .. } = planned;
         if run.plan.short.is_none()
             || reducer.needs_prescale()
@@ -77,7 +80,7 @@ impl<L: Links + 'static> Shared<L> {
             self.gate.board().leave(number, None);
             return Ok(Some(outcome));
         }
-        let planned = planner.take_newest(call.prepared);
+        let planned = planner.take_given(call.prepared);
         let begun = ActiveCall::plain(collective, number, planned, call, &self.gate, is_recorded);
         let active = active.insert(begun);
         match advanced {

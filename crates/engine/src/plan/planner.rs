@@ -1,6 +1,5 @@
 //! From a call to a run: chooses the algorithm, builds the schedule, binds the sizes. All three are cached by shape.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use unisono_communicator::{
@@ -102,8 +101,17 @@ pub(crate) struct Planner {
     /// Boxed, so that a call moves only a pointer.
     #[allow(clippy::vec_box, reason = "what is moved is the box")]
     kept: Vec<Box<Planned>>,
-    /// The runs of prepared calls; `None` while a call has it.
-    prepared: HashMap<PreparedNumber, Option<Box<Planned>>>,
+    /// The runs of prepared calls, by their numbers, which grow.
+    prepared: Vec<(PreparedNumber, PreparedRun)>,
+}
+
+/// The run of a prepared call.
+enum PreparedRun {
+    Kept(Box<Planned>),
+    /// A call has it.
+    Taken,
+    /// The choice of algorithms has changed: the next call plans anew.
+    Stale,
 }
 
 impl Planner {
@@ -114,7 +122,7 @@ impl Planner {
             piece_bytes: options.piece_bytes,
             schedules: Vec::new(),
             kept: Vec::new(),
-            prepared: HashMap::new(),
+            prepared: Vec::new(),
         }
     }
 
@@ -128,7 +136,7 @@ impl Planner {
         self.selector = selector;
         self.schedules.clear();
         self.kept.clear();
-        self.prepared.clear();
+        self.prepared.iter_mut().for_each(|(_, run)| *run = PreparedRun::Stale);
     }
 
     /// Makes a run for a prepared call, and keeps it until it is forgotten.
@@ -143,40 +151,56 @@ impl Planner {
         options: &CallOptions,
     ) -> Result<()> {
         let planned = self.take(collective, descriptor, &Counts::Even, None, options)?;
-        self.prepared.insert(number, Some(Box::new(Planned { prepared: Some(number), ..*planned })));
+        let place = self.prepared.partition_point(|(other, _)| *other < number);
+        let run = PreparedRun::Kept(Box::new(Planned { prepared: Some(number), ..*planned }));
+        self.prepared.insert(place, (number, run));
         Ok(())
     }
 
-    /// Takes the run of a prepared call; `None` while another call has it.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when it is gone, because the choice of algorithms has changed.
-    pub(crate) fn take_prepared(&mut self, number: PreparedNumber) -> Result<Option<Box<Planned>>> {
-        match self.prepared.get_mut(&number) {
-            Some(planned) => Ok(planned.take()),
-            None => {
-                let problem = "its plan is stale: an algorithm was registered after it was prepared";
-                Err(Error::invalid("prepared", problem))
+    #[inline]
+    fn prepared(&mut self, number: PreparedNumber) -> Option<&mut PreparedRun> {
+        let place = self.prepared.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.prepared.get_mut(place).map(|(_, run)| run)
+    }
+
+    /// Takes the run of a prepared call; `None` while another call has it, and if it is stale.
+    pub(crate) fn take_prepared(&mut self, number: PreparedNumber) -> Option<Box<Planned>> {
+        let run = self.prepared(number)?;
+        match std::mem::replace(run, PreparedRun::Taken) {
+            PreparedRun::Kept(planned) => Some(planned),
+            PreparedRun::Taken => None,
+            PreparedRun::Stale => {
+                *run = PreparedRun::Stale;
+                None
             }
+        }
+    }
+
+    /// Makes a new run the run of a prepared call whose old one is stale.
+    pub(crate) fn renew(&mut self, number: PreparedNumber, planned: &mut Planned) {
+        if let Some(run @ PreparedRun::Stale) = self.prepared(number) {
+            *run = PreparedRun::Taken;
+            planned.prepared = Some(number);
         }
     }
 
     /// Forgets the run of a prepared call.
     pub(crate) fn forget(&mut self, number: PreparedNumber) {
-        self.prepared.remove(&number);
+        self.prepared.retain(|(other, _)| *other != number);
     }
 
-    /// The run that a call of this shape has left, of its preparation if it has one. It is the newest from now on.
+    /// The run of a prepared call that has been made before, so that it is bound.
     #[inline]
-    pub(crate) fn known(
-        &mut self,
-        shape: CallShape,
-        prepared: Option<PreparedNumber>,
-    ) -> Option<&mut Planned> {
-        if let Some(number) = prepared {
-            let planned = self.prepared.get_mut(&number)?.as_deref_mut();
-            return planned.filter(|planned| planned.shape == Some(shape));
+    pub(crate) fn known_prepared(&mut self, number: PreparedNumber) -> Option<&mut Planned> {
+        match self.prepared(number)? {
+            PreparedRun::Kept(planned) if planned.shape.is_some() => Some(planned),
+            PreparedRun::Kept(_) | PreparedRun::Taken | PreparedRun::Stale => None,
         }
+    }
+
+    /// The run that a call of this shape has left. It is the newest from now on.
+    #[inline]
+    pub(crate) fn known(&mut self, shape: CallShape) -> Option<&mut Planned> {
         let position = self.kept.iter().rposition(|kept| kept.shape == Some(shape))?;
         if position + 1 < self.kept.len() {
             self.kept[position..].rotate_left(1);
@@ -184,10 +208,10 @@ impl Planner {
         self.kept.last_mut().map(|kept| &mut **kept)
     }
 
-    /// Takes the run that [`Planner::known`] has given.
-    pub(crate) fn take_newest(&mut self, prepared: Option<PreparedNumber>) -> Box<Planned> {
+    /// Takes the run that [`Planner::known_prepared`] or [`Planner::known`] has given.
+    pub(crate) fn take_given(&mut self, prepared: Option<PreparedNumber>) -> Box<Planned> {
         let planned = match prepared {
-            Some(number) => self.prepared.get_mut(&number).and_then(Option::take),
+            Some(number) => self.take_prepared(number),
             None => self.kept.pop(),
         };
         #[expect(clippy::expect_used, reason = "nothing has come between the two")]
@@ -197,8 +221,8 @@ impl Planner {
     /// Takes the run of the last call of this shape, if it is kept.
     #[inline]
     pub(crate) fn take_known(&mut self, shape: CallShape) -> Option<Box<Planned>> {
-        self.known(shape, None)?;
-        let mut planned = self.take_newest(None);
+        self.known(shape)?;
+        let mut planned = self.take_given(None);
         planned.is_bound = true;
         Some(planned)
     }
@@ -282,8 +306,8 @@ impl Planner {
         }
         if let Some(number) = planned.prepared {
             // A call that was under way when its preparation was dropped or became stale leaves nothing.
-            if let Some(place) = self.prepared.get_mut(&number) {
-                *place = Some(planned);
+            if let Some(run @ PreparedRun::Taken) = self.prepared(number) {
+                *run = PreparedRun::Kept(planned);
             }
             return;
         }
