@@ -26,6 +26,13 @@ fn fetched(name: &str, variable: &str, file: &str) -> Option<PathBuf> {
     None
 }
 
+/// The launcher of MPICH (`mpich`) or Intel MPI (`impi`) that `cargo xtask fetch-vendor` has made. `None`, after
+/// [`skip`], without one.
+pub fn mpiexec(name: &str) -> Option<PathBuf> {
+    const FILE: &str = "mpiexec.hydra";
+    Some(fetched(name, "its folder", FILE)?.join(FILE))
+}
+
 /// The real NCCL: the file that `UNISONO_NCCL_LIB` names, else what `cargo xtask fetch-vendor nccl` has made. `None`,
 /// after [`skip`], without one.
 pub fn nccl_library() -> Option<PathBuf> {

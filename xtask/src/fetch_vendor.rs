@@ -11,7 +11,7 @@ use crate::tool::{Outcome, at, fresh, pip, repository, succeed};
 type Wheel<'a> = (&'a str, &'a [&'a str]);
 
 /// The vendors whose files can be fetched: name, wheels, and the variables with `{}` for the folder, for its users.
-const VENDORS: [(&str, &[Wheel<'static>], &str); 4] = [
+const VENDORS: [(&str, &[Wheel<'static>], &str); 6] = [
     // NVRTC of CUDA 12, because its output loads with drivers of CUDA 12 and later; it knows cards up to sm_121.
     (
         "nvrtc",
@@ -32,13 +32,16 @@ const VENDORS: [(&str, &[Wheel<'static>], &str); 4] = [
         ],
         "UNISONO_CCL_DIR={} FI_PROVIDER_PATH={}",
     ),
+    // Launchers only.
+    ("mpich", &[("mpich==5.0.2", &["mpiexec.hydra", "hydra_pmi_proxy"])], ""),
+    ("impi", &[("impi-rt==2021.18.1", &["mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_proxy"])], ""),
     // Of its 350 MB, and of the 474 MB of the library, most are code for devices.
     ("nccl", &[("nvidia-nccl-cu12==2.32.3", &["libnccl.so.2"])], "UNISONO_NCCL_LIB={}/libnccl.so.2"),
     // The oldest version that is used. It is for a look now and then.
     ("nccl-2.19", &[("nvidia-nccl-cu12==2.19.3", &["libnccl.so.2"])], "UNISONO_NCCL_LIB={}/libnccl.so.2"),
 ];
 
-const USAGE: &str = "usage: cargo xtask fetch-vendor nvrtc | ccl | nccl | nccl-2.19";
+const USAGE: &str = "usage: cargo xtask fetch-vendor nvrtc | ccl | nccl | nccl-2.19 | mpich | impi";
 
 /// This file names the fetched wheels. It is written last, so a folder with it is complete.
 const DONE: &str = "wheels";
