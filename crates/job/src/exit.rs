@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_communicator::{Severity, log};
 
-use crate::comms_log;
 use crate::job::Job;
+use crate::{comms_log, pmi};
 
 /// The process that has the handler. A forked child inherits the handler and must not say goodbye for its parent.
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -35,5 +35,6 @@ extern "C" fn on_exit() {
         // Nobody is left who could be told of a panic, and it must not cross into the C library.
         let _ = std::panic::catch_unwind(Job::leave_all);
         let _ = std::panic::catch_unwind(comms_log::end_all);
+        let _ = std::panic::catch_unwind(pmi::leave);
     }
 }

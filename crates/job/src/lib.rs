@@ -18,6 +18,7 @@
 //! | [`flight`] | a rank's record of its last calls, as a file |
 //! | [`comms_log`] | the communication log of a process, from its settings to its end |
 //! | `task_thread`, `answers` | a thread for asynchronous tasks; a caller's wait for the answer of such a thread |
+//! | `pmi` | the key-value store of PMI-1 |
 //! | `descriptors`, `size_limit`, `exit` | few descriptors, files that would become too large, the end of the process |
 
 mod answers;
@@ -34,6 +35,7 @@ pub mod fuzz;
 mod job;
 pub mod job_settings;
 mod meeting_store;
+mod pmi;
 pub mod private_files;
 #[cfg(test)]
 #[path = "../../../tests/src/program.rs"]

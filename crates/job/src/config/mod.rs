@@ -82,6 +82,8 @@ pub struct Config {
     pub launcher_run: Option<String>,
     /// The Slurm job and step, if we are in one.
     pub slurm_step: Option<String>,
+    /// The descriptor of a launcher that speaks PMI.
+    pub pmi: Option<i32>,
     /// The host of rank 0.
     pub master_address: Option<String>,
     /// The port of rank 0 that belongs to others.
@@ -234,6 +236,7 @@ impl Config {
             user_secret_file: user_secret_file(source),
             job_key: discovery.job_key,
             launcher_run: discovery.launcher_run,
+            pmi: discovery.pmi,
             master_address: discovery.address.map(|address| address.value),
             master_port: discovery.port.map(|port| port.value),
             interfaces: source.find("UNISONO_INTERFACE").map(|(name, value)| Interfaces { name, value }),

@@ -7,8 +7,8 @@
 use unisono_communicator::{Result, beginning};
 use unisono_control::roster::message::RUN_BYTES_MAX;
 
-use super::placement::{Ranked, manager};
-use super::rows::{Launcher, NAMESPACES, Sourced, TORCH_PORT, first, foreign};
+use super::placement::{Placement, Ranked, manager};
+use super::rows::{Launcher, NAMESPACES, PMI, Sourced, TORCH_PORT, first, foreign};
 use super::{platform, slurm};
 use crate::settings::{Source, configuration};
 
@@ -123,6 +123,14 @@ pub(super) fn job_key(source: &Source<'_>, ranked: Option<&Ranked>, named: &Mast
 
 fn pmix_key(source: &Source<'_>) -> Option<String> {
     namespace(source).map(|namespace| format!("pmix {namespace}"))
+}
+
+/// The descriptor at which the launcher of this process answers, if it speaks PMI.
+pub(super) fn pmi(source: &Source<'_>, placement: Placement) -> Option<i32> {
+    match placement {
+        Placement::Ranked { launcher: Launcher::Pmi, .. } => first(source, PMI)?.1.trim().parse().ok(),
+        Placement::Ranked { .. } | Placement::Solo => None,
+    }
 }
 
 /// The launcher's name of this run of the job, if it has started all ranks, so that all ranks of one run are told the

@@ -71,6 +71,8 @@ pub struct Discovery {
     pub(crate) launcher_run: Option<String>,
     /// The Slurm job and step, if we are in one.
     pub(crate) slurm_step: Option<String>,
+    /// The descriptor at which a launcher answers that speaks PMI.
+    pub(crate) pmi: Option<i32>,
 }
 
 impl Discovery {
@@ -112,5 +114,6 @@ pub(crate) fn discover(source: &Source<'_>) -> Result<Discovery> {
         job_key,
         launcher_run: meeting::launcher_run(source, placement.world_size()),
         slurm_step: slurm::step(source),
+        pmi: meeting::pmi(source, placement),
     })
 }

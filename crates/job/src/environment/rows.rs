@@ -115,6 +115,7 @@ pub(super) const SLURM_HOST_LISTS: &[&str] = &["SLURM_STEP_NODELIST", "SLURM_JOB
 pub(super) const SLURM_JOB_HOST_LISTS: &[&str] = &["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 pub(super) const NAMESPACES: &[&str] =
     &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"];
+pub(super) const PMI: &[&str] = &["PMI_FD"];
 pub(super) const AZURE_ML: &[&str] = &["AZUREML_EXPERIMENT_ID"];
 pub(super) const AZURE_ML_MASTERS: &[&str] = &["AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE"];
 pub(super) const SAGE_MAKER: &[&str] = &["SM_TRAINING_ENV"];
@@ -138,12 +139,13 @@ const fn row(names: &'static [&'static str], from: &'static str, doc: &'static s
 
 /// The variables of other tools that are read besides [`LAUNCHERS`].
 #[rustfmt::skip]
-pub const FOREIGN: [ForeignRow; 15] = [
+pub const FOREIGN: [ForeignRow; 16] = [
     row(&["TORCHELASTIC_RUN_ID"], "torchrun",
         "the name of the job and of this run; torchrun may be nested in another launcher"),
     row(&["TORCHELASTIC_RESTART_COUNT"], "torchrun",
         "part of the name of a job on one host; hosts count differently"),
     row(NAMESPACES, "Open MPI, PMIx", "the name of the job and of this run"),
+    row(PMI, "MPICH, Intel MPI", "the descriptor at which ranks on several hosts ask where rank 0 is"),
     row(&["MPIRUN_ID"], "MVAPICH's mpirun_rsh", "the name of the job"),
     row(SLURM_JOBS, "Slurm", "the job, part of the name of the step"),
     row(SLURM_STEPS, "Slurm",

@@ -54,7 +54,7 @@ pub(crate) async fn listen_at(config: &Config) -> Result<SocketAddr> {
             check_loopback(Ipv4Addr::LOCALHOST.into())?;
             return Ok((Ipv4Addr::LOCALHOST, 0).into());
         }
-        Meeting::File(_) | Meeting::Program { .. } => return Ok(outward(config)),
+        Meeting::File(_) | Meeting::Program { .. } | Meeting::Pmi { .. } => return Ok(outward(config)),
         Meeting::Launched { store, .. } => store.clone(),
         Meeting::AtRankZero { host, port, .. } => join_host(host, *port),
     };

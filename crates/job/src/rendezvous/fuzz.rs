@@ -315,7 +315,9 @@ fn settings(input: &mut Input<'_>) {
     match meeting(&config) {
         Ok(Meeting::Solo) => assert_eq!(world_size, 1),
         Ok(Meeting::Launched { .. } | Meeting::AtRankZero { .. }) => assert!(config.secret.is_some()),
-        Ok(meeting @ (Meeting::File(_) | Meeting::Program { .. })) => panic!("{meeting:?} from no program"),
+        Ok(meeting @ (Meeting::File(_) | Meeting::Program { .. } | Meeting::Pmi { .. })) => {
+            panic!("{meeting:?} from no program")
+        }
         Ok(Meeting::SameHost) | Err(Error::Configuration { .. }) => {}
         Err(error) => panic!("{error}"),
     }

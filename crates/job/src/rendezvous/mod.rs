@@ -3,6 +3,7 @@
 //! | when | place of the store | the secret |
 //! | --- | --- | --- |
 //! | the program brings a store (`with_meeting`) | in rank 0, which says so in that store | the same, or fresh, there |
+//! | several hosts, a launcher that speaks PMI | in rank 0, which says so in the launcher's store | a file or a pipe |
 //! | the program names a file (`file://`) | in the first rank to lock it, which says where | fresh, in the file |
 //! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
 //! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
@@ -76,11 +77,13 @@ pub use unisono_control::roster::message::{
 pub use waiting::{Voice, WaitConfig};
 
 use crate::config::Config;
+use crate::pmi::PmiStore;
 use crate::private_files::runtime_directory;
 use crate::task_thread::TaskThread;
 use address::join_host;
 use own_cpus::own_cpus;
 use plan::{Meeting, meeting};
+use program_store::MeetingPoint;
 
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
 /// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0. A store
@@ -115,20 +118,7 @@ pub(crate) async fn rendezvous(
         wait: wait.clone(),
     };
     match meeting {
-        Meeting::Solo => {
-            let membership = Membership {
-                rank: 0,
-                world_size: 1,
-                job: JobId::random()?,
-                secret: Secret::random()?,
-                addresses: vec![listen],
-                hosts: vec![0],
-                processes: vec![own_process()],
-                job_settings,
-                cores: vec![Cpus::cores_of([&own_cpus()])],
-            };
-            Ok(Joined { membership, within_host: None })
-        }
+        Meeting::Solo => alone(listen, job_settings),
         Meeting::SameHost => {
             let directory =
                 runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
@@ -149,7 +139,15 @@ pub(crate) async fn rendezvous(
             let mut rank = rank(String::new(), Secret::random()?, JobId::from_key(&key::job_key(config)));
             rank.hosted_by.rank = Some(0);
             let own = secret.map(|secret| secret.read()).transpose()?;
-            program_store::meet(store.as_ref(), own, (&rank, listen), thread).await
+            let store = MeetingPoint { store: store.as_ref(), name: program_store::OF_PROGRAM };
+            program_store::meet(store, own, (&rank, listen), thread).await
+        }
+        Meeting::Pmi { descriptor, secret } => {
+            let mut rank = rank(String::new(), Secret::random()?, JobId::from_key(program_store::PMI));
+            rank.hosted_by.rank = Some(0);
+            let store = PmiStore::new(descriptor);
+            let store = MeetingPoint { store: &store, name: program_store::PMI };
+            program_store::meet(store, Some(secret.read()?), (&rank, listen), thread).await
         }
         Meeting::Launched { store, secret } => {
             join(&rank(store.clone(), secret.read()?, store_job(&store))).await
@@ -164,6 +162,22 @@ pub(crate) async fn rendezvous(
             }
         }
     }
+}
+
+/// The only rank of its job.
+fn alone(listen: SocketAddr, job_settings: Vec<u8>) -> Result<Joined> {
+    let membership = Membership {
+        rank: 0,
+        world_size: 1,
+        job: JobId::random()?,
+        secret: Secret::random()?,
+        addresses: vec![listen],
+        hosts: vec![0],
+        processes: vec![own_process()],
+        job_settings,
+        cores: vec![Cpus::cores_of([&own_cpus()])],
+    };
+    Ok(Joined { membership, within_host: None })
 }
 
 /// Meets the other ranks as rank 0, at a store of our own.

@@ -10,9 +10,10 @@ use unisono_control::handshake::JobId;
 use super::address::{join_host, resolve, split_store};
 use super::host::Hosted;
 use super::join::JoinConfig;
+use super::key::own_process;
 use super::waiting::Waiting;
 use crate::config::Config;
-use crate::environment::Placement;
+use crate::environment::{Launcher, Placement};
 use crate::meeting_store::MeetingStore;
 use crate::secret::SecretSource;
 use crate::settings::configuration;
@@ -37,6 +38,8 @@ pub(super) enum Meeting {
     SameHost,
     /// Through a store that the program brings, with the secret of the settings.
     Program { store: Arc<dyn MeetingStore>, secret: Option<SecretSource> },
+    /// Through the store of a launcher that speaks PMI.
+    Pmi { descriptor: i32, secret: SecretSource },
     /// Through a private file that the program names, where all ranks see it.
     File(PathBuf),
     /// At the launcher's store.
@@ -73,7 +76,10 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
         return Ok(Meeting::SameHost);
     }
     let (Some(host), Some(port)) = (config.master_address.clone(), config.master_port) else {
-        return Err(nowhere(config, local_world_size));
+        return match (config.pmi, secret(config)) {
+            (Some(descriptor), Some(secret)) => Ok(Meeting::Pmi { descriptor, secret }),
+            _ => Err(nowhere(config, local_world_size)),
+        };
     };
     let secret = secret(config).ok_or_else(|| {
         let problem = format!(
@@ -85,16 +91,46 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
     Ok(Meeting::AtRankZero { host, port: port + 1, secret })
 }
 
-/// The error of ranks on several hosts that are not told where to meet. The setting that says that there are several
-/// hosts is at its head, since no setting is wrong and one is missing.
+/// The error of ranks on several hosts that are not told where to meet, or that may not. The setting that says that
+/// there are several hosts is at its head, since no setting is wrong and one is missing.
 fn nowhere(config: &Config, local_world_size: Option<u32>) -> Error {
-    let problem = "some of the ranks are on other hosts and nothing says where to meet: set UNISONO_STORE, or \
-                   MASTER_ADDR and MASTER_PORT; if all are on this host, set UNISONO_LOCAL_WORLD_SIZE";
+    let (remedy, lacks) = match config.pmi {
+        Some(_) => (remedy(config, false), "may meet only with a secret"),
+        None => (remedy(config, secret(config).is_some()), "nothing says where to meet"),
+    };
+    let problem = format!(
+        "some of the ranks are on other hosts, and {lacks}: {remedy}; if all are on this host, set \
+         UNISONO_LOCAL_WORLD_SIZE"
+    );
     let (name, number) = match local_world_size {
         Some(local) => ("UNISONO_LOCAL_WORLD_SIZE", local),
         None => ("UNISONO_WORLD_SIZE", config.placement.world_size()),
     };
     config.refused(name, &number.to_string(), problem)
+}
+
+/// The words to add to the command of the launcher, and the secret if it is missing.
+fn remedy(config: &Config, has_secret: bool) -> String {
+    let Placement::Ranked { launcher, rank, .. } = config.placement else { return String::new() };
+    let host = match rank {
+        0 => own_process().process.host,
+        _ => "HOST".into(),
+    };
+    let whose = if rank == 0 { "" } else { ", HOST being the host of rank 0" };
+    let set = |option: &str, sign: &str| {
+        let secret = if has_secret { "" } else { &format!(" {option}UNISONO_SECRET_FILE{sign}FILE") };
+        format!("{option}MASTER_ADDR{sign}{host}{secret}")
+    };
+    let line = match launcher {
+        Launcher::OpenMpi => format!("mpirun {} ...{whose}", set("-x ", "=")),
+        Launcher::Pmi if config.pmi.is_some() => "mpiexec -genv UNISONO_SECRET_FILE FILE ...".to_owned(),
+        Launcher::Pmi => format!("mpiexec {} ...{whose}", set("-genv ", " ")),
+        Launcher::Mvapich => format!("mpirun_rsh ... {} PROGRAM{whose}", set("", "=")),
+        Launcher::Named | Launcher::Pmix | Launcher::Slurm => {
+            "set UNISONO_STORE, or MASTER_ADDR and MASTER_PORT".to_owned()
+        }
+    };
+    if has_secret { line } else { format!("{line}; {SECRET_REMEDY}") }
 }
 
 pub(super) const SECRET_REMEDY: &str = "\
@@ -207,5 +243,50 @@ mod tests {
             let text = with(&variables).unwrap_err().to_string();
             assert!(text.starts_with(expected), "{text}");
         }
+    }
+
+    /// Of the launchers without a way for us to ask where rank 0 is.
+    #[test]
+    fn ranks_that_are_not_told_where_to_meet_name_the_words_for_their_launcher() {
+        let host = own_process().process.host;
+        let names = |beginning: &str| {
+            [("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "1")]
+                .map(|(name, value)| (format!("{beginning}_{name}"), value))
+        };
+        let pmi = ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"].map(str::to_owned);
+        let pmi: [(String, &str); 4] =
+            std::array::from_fn(|one| (pmi[one].clone(), ["0", "2", "0", "1"][one]));
+        for (variables, line) in [
+            (
+                names("OMPI_COMM_WORLD"),
+                format!("mpirun -x MASTER_ADDR={host} -x UNISONO_SECRET_FILE=FILE ...; "),
+            ),
+            (
+                names("MV2_COMM_WORLD"),
+                format!("mpirun_rsh ... MASTER_ADDR={host} UNISONO_SECRET_FILE=FILE PROGRAM; "),
+            ),
+            (pmi, format!("mpiexec -genv MASTER_ADDR {host} -genv UNISONO_SECRET_FILE FILE ...; ")),
+        ] {
+            let mut variables: Vec<(&str, &str)> =
+                variables.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            let text = plan(&variables).unwrap_err().to_string();
+            assert!(
+                text.contains(&format!("nothing says where to meet: {line}UNISONO_SECRET_FILE must")),
+                "{text}"
+            );
+            variables.push(("UNISONO_SECRET_FILE", "/s"));
+            let text = plan(&variables).unwrap_err().to_string();
+            assert!(text.contains(&*host) && !text.contains("UNISONO_SECRET_FILE"), "{text}");
+            variables[0].1 = "1";
+            let text = plan(&variables).unwrap_err().to_string();
+            assert!(text.contains("MASTER_ADDR") && text.contains("HOST being the host of rank 0"), "{text}");
+        }
+        let asked: Vec<(&str, &str)> = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("PMI_FD", "7")].to_vec();
+        let asked = [&asked[..], &[("MPI_LOCALNRANKS", "1")]].concat();
+        let text = plan(&asked).unwrap_err().to_string();
+        assert!(text.contains("only with a secret: mpiexec -genv UNISONO_SECRET_FILE FILE"), "{text}");
+        let with_secret = [&asked[..], &[("UNISONO_SECRET_FILE", "/s")]].concat();
+        let secret = SecretSource::File("/s".into());
+        assert_eq!(plan(&with_secret).unwrap(), Meeting::Pmi { descriptor: 7, secret });
     }
 }

@@ -22,25 +22,36 @@ use crate::task_thread::TaskThread;
 /// The key under which rank 0 says where it is.
 const KEY: &str = "unisono/meeting";
 
+/// The names of stores, for messages.
+pub(super) const OF_PROGRAM: &str = "the program's store";
+pub(super) const PMI: &str = "the launcher's store (PMI)";
+
+/// A store, and its name.
+#[derive(Clone, Copy)]
+pub(super) struct MeetingPoint<'s> {
+    pub(super) store: &'s dyn MeetingStore,
+    pub(super) name: &'static str,
+}
+
 /// Meets the other ranks through `store`; `own` is the secret of the settings. `rank.store` and `rank.secret` are
 /// replaced by the value there.
 pub(super) async fn meet(
-    store: &dyn MeetingStore,
+    point: MeetingPoint<'_>,
     own: Option<Secret>,
     (rank, mut listen): (&JoinConfig, SocketAddr),
     thread: &TaskThread,
 ) -> Result<Joined> {
     listen.set_port(0);
     meet_by_notice(rank, |deadline| match rank.rank {
-        0 => announce(store, own.as_ref(), (rank, listen), thread).map(Ok),
-        _ => find(store, own.as_ref(), deadline),
+        0 => announce(point, own.as_ref(), (rank, listen), thread).map(Ok),
+        _ => find(point, own.as_ref(), deadline),
     })
     .await
 }
 
 /// Hosts the store as rank 0, and says in `store` where it is.
 fn announce(
-    store: &dyn MeetingStore,
+    MeetingPoint { store, name }: MeetingPoint<'_>,
     own: Option<&Secret>,
     (rank, listen): (&JoinConfig, SocketAddr),
     thread: &TaskThread,
@@ -53,15 +64,19 @@ fn announce(
         Some(_) => store.set(KEY, &notice.seal()),
         None => store.set(KEY, &notice.encode()),
     };
-    set.map_err(|error| failed("set", error.as_ref()))?;
+    set.map_err(|error| failed("set", name, error.as_ref()))?;
     Ok((notice, Some(hosted)))
 }
 
 /// Finds the store of rank 0.
-fn find(store: &dyn MeetingStore, own: Option<&Secret>, deadline: Instant) -> Result<Result<Found, Setback>> {
-    let value = store.get(KEY, deadline).map_err(|error| failed("get", error.as_ref()))?;
+fn find(
+    MeetingPoint { store, name }: MeetingPoint<'_>,
+    own: Option<&Secret>,
+    deadline: Instant,
+) -> Result<Result<Found, Setback>> {
+    let value = store.get(KEY, deadline).map_err(|error| failed("get", name, error.as_ref()))?;
     let Some(value) = value else {
-        return Ok(Err(Setback::Broken(format!("rank 0 has set no {KEY:?} in the program's store"))));
+        return Ok(Err(Setback::Broken(format!("rank 0 has set no {KEY:?} in {name}"))));
     };
     let notice = match own {
         Some(own) => Notice::open(own.clone(), &value),
@@ -76,13 +91,13 @@ fn find(store: &dyn MeetingStore, own: Option<&Secret>, deadline: Instant) -> Re
         (None, None) if value.len() == SEALED_BYTES => {
             format!("rank 0 has a secret of its own, but this rank has none: {SECRET_REMEDY}")
         }
-        (None, _) => format!("the value of {KEY:?} in the program's store is not from rank 0 of a job"),
+        (None, _) => format!("the value of {KEY:?} in {name} is not from rank 0 of a job"),
     };
     // An earlier job may have left it.
     Ok(Err(Setback::Unauthenticated(Error::Refused { problem })))
 }
 
-fn failed(function: &str, error: &dyn std::error::Error) -> Error {
-    let problem = format!("{function}({KEY:?}) of the program's store: {error}");
+fn failed(function: &str, name: &str, error: &dyn std::error::Error) -> Error {
+    let problem = format!("{function}({KEY:?}) of {name}: {error}");
     Error::Rendezvous { missing: Vec::new(), problem }
 }

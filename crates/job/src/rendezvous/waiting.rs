@@ -14,6 +14,7 @@ use unisono_control::roster::message::{Progress, ranges_text};
 use super::address::join_host;
 use super::key::{PARENT, job_key, key_words};
 use super::plan::Meeting;
+use super::program_store;
 use crate::config::Config;
 use crate::environment::Placement;
 
@@ -96,6 +97,7 @@ fn setting(meeting: &Meeting) -> &'static str {
         Meeting::AtRankZero { .. } => "UNISONO_MASTER_ADDRESS",
         Meeting::File(_) => "init_method",
         Meeting::Program { .. } => "with_meeting",
+        Meeting::Pmi { .. } => "PMI_FD",
         Meeting::SameHost | Meeting::Solo => "UNISONO_JOB",
     }
 }
@@ -105,7 +107,11 @@ fn value(meeting: &Meeting) -> String {
     match meeting {
         Meeting::Launched { store, .. } => store.clone(),
         Meeting::AtRankZero { host, .. } => host.clone(),
-        Meeting::File(_) | Meeting::Program { .. } | Meeting::SameHost | Meeting::Solo => String::new(),
+        Meeting::File(_)
+        | Meeting::Program { .. }
+        | Meeting::Pmi { .. }
+        | Meeting::SameHost
+        | Meeting::Solo => String::new(),
     }
 }
 
@@ -118,6 +124,7 @@ fn place(meeting: &Meeting, job: &str) -> String {
             format!("meeting at {}, one port above MASTER_PORT, which rank 0 hosts", join_host(host, *port))
         }
         Meeting::Program { .. } => "meeting through the store that the program brings".to_owned(),
+        Meeting::Pmi { .. } => format!("meeting through {}", program_store::PMI),
         Meeting::File(_) => "meeting in the file that init_method names,".to_owned(),
         Meeting::SameHost | Meeting::Solo => format!("meeting by {job}, in the file"),
     }
@@ -137,6 +144,7 @@ fn remedy(meeting: &Meeting, job: &str, voice: Voice) -> String {
             "ranks started in several terminals need UNISONO_JOB=name, the same in each (or MASTER_ADDR and \
              MASTER_PORT); {BEGUN}"
         ),
+        (Meeting::Pmi { .. }, _) => format!("every rank must call init; {BEGUN}"),
         (Meeting::Program { .. }, _) => {
             format!("all ranks must see the same keys, and rank 0 must call init; {BEGUN}")
         }

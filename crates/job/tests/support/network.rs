@@ -113,6 +113,11 @@ impl Network {
         Ok(())
     }
 
+    /// The file of a secret that all hosts have.
+    pub(crate) fn secret_file(&self) -> &Path {
+        &self.secret_file
+    }
+
     /// The address of a host.
     pub(crate) fn address(host: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 0, 0, host as u8 + 1)

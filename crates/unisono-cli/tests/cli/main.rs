@@ -22,6 +22,7 @@ mod run_hosts_ssh;
 mod run_hosts_trouble;
 mod run_jobs;
 mod run_losses;
+mod run_mpiexec;
 mod run_output;
 mod run_signals;
 mod run_streams;
