@@ -139,14 +139,15 @@ pub(crate) async fn rendezvous(
             let mut rank = rank(String::new(), Secret::random()?, JobId::from_key(&key::job_key(config)));
             rank.hosted_by.rank = Some(0);
             let own = secret.map(|secret| secret.read()).transpose()?;
-            let store = MeetingPoint { store: store.as_ref(), name: program_store::OF_PROGRAM };
+            let store =
+                MeetingPoint { store: store.as_ref(), name: program_store::OF_PROGRAM, outlives_jobs: true };
             program_store::meet(store, own, (&rank, listen), thread).await
         }
         Meeting::Pmi { descriptor, secret } => {
             let mut rank = rank(String::new(), Secret::random()?, JobId::from_key(program_store::PMI));
             rank.hosted_by.rank = Some(0);
             let store = PmiStore::new(descriptor);
-            let store = MeetingPoint { store: &store, name: program_store::PMI };
+            let store = MeetingPoint { store: &store, name: program_store::PMI, outlives_jobs: false };
             program_store::meet(store, Some(secret.read()?), (&rank, listen), thread).await
         }
         Meeting::Launched { store, secret } => {

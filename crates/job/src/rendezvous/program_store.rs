@@ -31,6 +31,8 @@ pub(super) const PMI: &str = "the launcher's store (PMI)";
 pub(super) struct MeetingPoint<'s> {
     pub(super) store: &'s dyn MeetingStore,
     pub(super) name: &'static str,
+    /// Whether an earlier job may have left its value there.
+    pub(super) outlives_jobs: bool,
 }
 
 /// Meets the other ranks through `store`; `own` is the secret of the settings. `rank.store` and `rank.secret` are
@@ -51,7 +53,7 @@ pub(super) async fn meet(
 
 /// Hosts the store as rank 0, and says in `store` where it is.
 fn announce(
-    MeetingPoint { store, name }: MeetingPoint<'_>,
+    MeetingPoint { store, name, .. }: MeetingPoint<'_>,
     own: Option<&Secret>,
     (rank, listen): (&JoinConfig, SocketAddr),
     thread: &TaskThread,
@@ -70,7 +72,7 @@ fn announce(
 
 /// Finds the store of rank 0.
 fn find(
-    MeetingPoint { store, name }: MeetingPoint<'_>,
+    MeetingPoint { store, name, outlives_jobs }: MeetingPoint<'_>,
     own: Option<&Secret>,
     deadline: Instant,
 ) -> Result<Result<Found, Setback>> {
@@ -93,8 +95,8 @@ fn find(
         }
         (None, _) => format!("the value of {KEY:?} in {name} is not from rank 0 of a job"),
     };
-    // An earlier job may have left it.
-    Ok(Err(Setback::Unauthenticated(Error::Refused { problem })))
+    let error = Error::Refused { problem };
+    if outlives_jobs { Ok(Err(Setback::Unauthenticated(error))) } else { Err(error) }
 }
 
 fn failed(function: &str, name: &str, error: &dyn std::error::Error) -> Error {
