@@ -26,11 +26,10 @@ fn fetched(name: &str, variable: &str, file: &str) -> Option<PathBuf> {
     None
 }
 
-/// The launcher of MPICH (`mpich`) or Intel MPI (`impi`) that `cargo xtask fetch-vendor` has made. `None`, after
-/// [`skip`], without one.
-pub fn mpiexec(name: &str) -> Option<PathBuf> {
-    const FILE: &str = "mpiexec.hydra";
-    Some(fetched(name, "its folder", FILE)?.join(FILE))
+/// A launcher of MPI: `file` in the folder that `cargo xtask fetch-vendor NAME` has made. `None`, after [`skip`],
+/// without one.
+pub fn mpi_launcher(name: &str, file: &str) -> Option<PathBuf> {
+    Some(fetched(name, "its folder", file)?.join(file))
 }
 
 /// The real NCCL: the file that `UNISONO_NCCL_LIB` names, else what `cargo xtask fetch-vendor nccl` has made. `None`,

