@@ -30,15 +30,15 @@ pub(crate) fn are_equal<const WORDS: usize>(one: &[u64; WORDS], other: &[u64; WO
 }
 
 impl CallShape {
-    /// The shape of a plain call, which has one segment of host memory on each side, even counts, no text and no
-    /// function; `None` for any other call.
+    /// The shape of a plain call, which has one segment of host memory on each side, even counts, no text, no function
+    /// and no body; `None` for any other call.
     #[inline]
     pub fn of(call: &Call<'_>) -> Option<CallShape> {
         let (descriptor, options) = (&call.descriptor, &call.options);
         let has_text =
             descriptor.label.is_some() || options.log_name.is_some() || options.algorithm.is_some();
         let is_uneven = descriptor.uneven || !matches!(call.counts, Counts::Even);
-        if has_text || is_uneven || call.stream.is_some() {
+        if has_text || is_uneven || call.stream.is_some() || call.body.is_some() {
             return None;
         }
         let (op, factor_bits) = match descriptor.op {
