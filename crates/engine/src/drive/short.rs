@@ -38,7 +38,8 @@ impl<L: Links + 'static> Shared<L> {
         };
         let Some(planned) = known else { return Ok(None) };
         let Planned { run, reducer, header, .. } = planned;
-        if run.plan.short.is_none()
+        if call.body.is_some()
+            || run.plan.short.is_none()
             || reducer.needs_prescale()
             || run.plan.scratch_bytes > scratch.len()
             || self.has_messages.load(Ordering::Relaxed)
