@@ -14,7 +14,7 @@ use crate::links::{Edge, Link, Links};
 use crate::memory::Store;
 use crate::plan::Plan;
 use crate::plan::header::HEADER_BYTES;
-use crate::plan::short::{Received, ShortStep, ShortSteps, ShortWork};
+use crate::plan::short::{Received, ShortSteps, ShortWork};
 use crate::reduce::PeerBytes;
 
 use super::ready::Mover;
@@ -63,7 +63,26 @@ impl Run {
                 if step.needs & pending != 0 {
                     continue;
                 }
-                match state.attempt(step, context)? {
+                let attempt = match step.work {
+                    ShortWork::Copy { source, destination } => {
+                        context.memory.copy(source, destination, step.bytes, Store::Cached);
+                        Attempt::Done
+                    }
+                    ShortWork::Send { to, plan_hash, source } => {
+                        let bytes =
+                            if step.bytes == 0 { &[] } else { context.memory.read(source, step.bytes) };
+                        let header = state.header.with_plan_hash(plan_hash);
+                        let (key, is_one) = (state.header.key(plan_hash), bytes.len() == step.bytes);
+                        let link = context.links.link(to);
+                        let is_sent = is_one
+                            && link.try_send_whole(&header, key, bytes).map_err(|error| lost(to, error))?;
+                        if is_sent { Attempt::Done } else { Attempt::General { has_header: false } }
+                    }
+                    ShortWork::Recv { from, plan_hash, into } => {
+                        state.attempt_recv(from, plan_hash, step.bytes, into, context)?
+                    }
+                };
+                match attempt {
                     Attempt::Done => pending &= !(1 << number),
                     Attempt::Waits => {}
                     Attempt::General { has_header } => {
@@ -109,35 +128,6 @@ impl Run {
 }
 
 impl State {
-    #[inline]
-    fn attempt<K: Links>(
-        &self,
-        step: &ShortStep,
-        context: &mut PollContext<'_, '_, '_, K>,
-    ) -> Result<Attempt, Failure> {
-        match step.work {
-            ShortWork::Copy { source, destination } => {
-                context.memory.copy(source, destination, step.bytes, Store::Cached);
-                Ok(Attempt::Done)
-            }
-            ShortWork::Send { to, plan_hash, source } => {
-                let bytes = if step.bytes == 0 { &[] } else { context.memory.read(source, step.bytes) };
-                if bytes.len() < step.bytes {
-                    return Ok(Attempt::General { has_header: false });
-                }
-                let (header, key) = (self.header.with_plan_hash(plan_hash), self.header.key(plan_hash));
-                match context.links.link(to).try_send_whole(&header, key, bytes) {
-                    Ok(true) => Ok(Attempt::Done),
-                    Ok(false) => Ok(Attempt::General { has_header: false }),
-                    Err(error) => Err(lost(to, error)),
-                }
-            }
-            ShortWork::Recv { from, plan_hash, into } => {
-                self.attempt_recv(from, plan_hash, step.bytes, into, context)
-            }
-        }
-    }
-
     #[inline]
     fn attempt_recv<K: Links>(
         &self,

@@ -179,7 +179,7 @@ fn a_value_that_cannot_be_obeyed_ends_the_program_in_one_line() {
         ("UNISONO_LOG", "loud", "one of off, warn, info, debug is needed"),
         ("UNISONO_CALL_TIMEOUT_S", "soon", "a number of seconds above 0 is needed"),
         ("UNISONO_ALGORITHM", "rign", "\"rign\" is no algorithm; the nearest are "),
-        ("NCCL_SOCKET_IFNAME", "nosuch0", "no interface with an address matches"),
+        ("UNISONO_INTERFACE", "nosuch0", "no interface with an address matches"),
     ] {
         let (is_good, lines) = start("program_that_adds", &[(name, value)]).end();
         assert!(!is_good && lines.len() == 1, "{lines:?}");

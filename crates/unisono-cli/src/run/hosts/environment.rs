@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(given, [("A".into(), "b=c".into()), ("EMPTY".into(), OsString::new())]);
         assert_eq!(named(&["PATH".to_owned()]).unwrap().len(), 1);
         for (word, expected) in [
-            ("UNISONO_NO_SUCH", "-x UNISONO_NO_SUCH: it is not set here"),
+            ("NO_SUCH_VARIABLE", "-x NO_SUCH_VARIABLE: it is not set here"),
             ("=1", "the form is"),
             ("UNISONO_STORE=x:1", "the launcher sets this variable"),
         ] {
