@@ -58,6 +58,8 @@ usage: cargo xtask <command>
          torch of VIRTUAL_ENV, or of python3
   slow-link [options]
          exact and compressed all-reduces between two hosts with a slow link, beside torch's Gloo; needs root
+  two-hosts [options]
+         calls between two hosts of two ranks each at several speeds, beside torch's Gloo and Open MPI; needs root
 ";
 
 fn main() -> ExitCode {
@@ -79,7 +81,9 @@ fn main() -> ExitCode {
         ["package"] => test::package(),
         ["fetch-vendor", options @ ..] => fetch_vendor::run(options),
         ["fuzz", options @ ..] => fuzz::run(options),
-        ["compare" | "converge" | "gpu-check" | "launchers" | "slow-link" | "soak", ..] => lab::run(&words),
+        ["compare" | "converge" | "gpu-check" | "launchers" | "slow-link" | "soak" | "two-hosts", ..] => {
+            lab::run(&words)
+        }
         ["python", words @ ..] => python::run(words),
         ["scale"] => lab::scale(),
         ["torch", words @ ..] => torch::run(words),

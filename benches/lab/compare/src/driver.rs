@@ -305,7 +305,7 @@ impl Drop for Measurement<'_> {
 
 /// The order of turns in a round: rotated by one from round to round, and every second round backwards, so that no
 /// system always follows the same other one.
-fn order(systems: usize, round: u32) -> Vec<usize> {
+pub(crate) fn order(systems: usize, round: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..systems).collect();
     order.rotate_left(round as usize % systems.max(1));
     if round % 2 == 1 {

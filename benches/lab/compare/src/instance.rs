@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command as Program, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +32,15 @@ const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// Why a system has no figure: a finding about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure(pub(crate) String);
+
+/// Becomes true when the user wants the run to end.
+pub(crate) fn interruption() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, interrupted.clone()).during("noticing signals")?;
+    }
+    Ok(interrupted)
+}
 
 /// What ends a run before its time, and what then remains to be done.
 #[derive(Clone, Copy, Debug)]

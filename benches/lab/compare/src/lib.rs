@@ -15,13 +15,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use unisono::Collective;
 
 /// Size of the file with which ranks line up.
 pub const SHARED_BYTES: u64 = 65536;
 
 /// An operation that is compared, on f32. Its bytes say how much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum ComparedOperation {
     /// Bytes: the larger of a rank's two buffers; a barrier has none. An all-reduce is in place, a reduce where the
     /// system can. A root rotates.
@@ -121,6 +123,20 @@ impl FromStr for ComparedOperation {
             let names: Vec<_> = ComparedOperation::all().map(ComparedOperation::name).collect();
             format!("{text} is none of {}", names.join(", "))
         })
+    }
+}
+
+impl TryFrom<String> for ComparedOperation {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<ComparedOperation> for String {
+    fn from(operation: ComparedOperation) -> String {
+        operation.name().to_owned()
     }
 }
 

@@ -33,6 +33,15 @@ pub(crate) fn facts() -> Vec<Note> {
     facts
 }
 
+/// The same as pairs of a name and a text.
+pub(crate) fn named_facts() -> Vec<(String, String)> {
+    let fact = |note| match note {
+        Note::Fact(name, text) => Some((name, text)),
+        Note::System { .. } | Note::Loss { .. } => None,
+    };
+    facts().into_iter().filter_map(fact).collect()
+}
+
 /// What stands behind `key` and a colon.
 fn value(path: &str, key: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();

@@ -9,10 +9,12 @@ mod bootstrap;
 mod busy_loops;
 mod driver;
 mod guard;
+mod hosts;
 mod instance;
 mod judge;
 mod machine;
 mod namespace;
+mod network;
 mod picture;
 mod plan;
 mod plot;
@@ -21,25 +23,26 @@ mod problem;
 mod processes;
 mod raw;
 mod report;
+mod saved;
 mod scheduling;
 mod slow_link;
+mod stream;
 mod systems;
+mod two_hosts;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 
 use arguments::Arguments;
 use guard::Guard;
-use instance::Watch;
+use instance::{Watch, interruption};
 use plan::{Cell, Configuration};
 use problem::{Problem, Result, While};
 use raw::{Record, Recorder};
+use saved::new_folder_of_results;
 use systems::{Medium, Peers, System};
 
 /// What a good probe takes is known better later in a run, and then rounds that seemed good may no longer count:
@@ -51,9 +54,10 @@ fn main() -> ExitCode {
         Some(word) if word == probe::SERVER => probe::serve(),
         Some(word) if word == busy_loops::SERVER => busy_loops::serve(),
         Some(word) if word == guard::SERVER => guard::serve(),
-        Some(word) if word == slow_link::stream::RECEIVER => slow_link::stream::receive(),
-        Some(word) if word == slow_link::stream::SENDER => slow_link::stream::send(),
+        Some(word) if word == stream::RECEIVER => stream::receive(),
+        Some(word) if word == stream::SENDER => stream::send(),
         Some(word) if word == slow_link::COMMAND => slow_link::run(std::env::args().skip(1)),
+        Some(word) if word == two_hosts::COMMAND => two_hosts::run(std::env::args().skip(1)),
         _ => run(&Arguments::parse()),
     };
     match outcome {
@@ -89,15 +93,6 @@ fn run(arguments: &Arguments) -> Result<()> {
     let reported = report::write(&recorder.record, arguments.rounds, &out);
     println!("results: {}", out.display());
     measured.and(reported)
-}
-
-/// Becomes true when the user wants the run to end.
-fn interruption() -> Result<Arc<AtomicBool>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, interrupted.clone()).during("noticing signals")?;
-    }
-    Ok(interrupted)
 }
 
 fn measure(
@@ -188,12 +183,4 @@ fn read_all(files: &[PathBuf]) -> Result<Record> {
 
 fn folder_of_results(arguments: &Arguments) -> Result<PathBuf> {
     new_folder_of_results(arguments.out.clone(), "target/compare")
-}
-
-/// The folder that the user names, or a new one in `parent`.
-fn new_folder_of_results(named: Option<PathBuf>, parent: &str) -> Result<PathBuf> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let out = named.unwrap_or_else(|| Path::new(parent).join(seconds.to_string()));
-    fs::create_dir_all(&out).during(out.display().to_string())?;
-    Ok(out)
 }

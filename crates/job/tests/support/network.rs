@@ -1,7 +1,7 @@
 //! Hosts that this machine plays: network namespaces at one bridge, whose links can be cut and slowed down. Needs root
 //! and iproute2.
 //!
-//! `benches/soak` and `benches/compare` include this file too.
+//! The laboratory includes this file too.
 
 #![allow(dead_code, reason = "every user takes its own part")]
 
@@ -166,6 +166,13 @@ impl Network {
             "qdisc replace dev port root tbf rate {bits_per_s}bit burst {bucket_bytes} latency 50ms\n"
         );
         run("tc", &["-n", &namespace(&self.name, host), "-batch", "-"], &line)
+    }
+
+    /// From now on every host sends as fast as this machine lets it.
+    pub(crate) fn unshape(&self) -> io::Result<()> {
+        let line = "qdisc replace dev port root noqueue\n";
+        (0..self.hosts)
+            .try_for_each(|host| run("tc", &["-n", &namespace(&self.name, host), "-batch", "-"], line))
     }
 
     /// Cuts a host off from all others.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::hosts::parse_speed;
 use crate::plan::Size;
 
 /// Measures exact and compressed all-reduces between two hosts with a slow link between them, beside torch's Gloo.
@@ -42,11 +43,6 @@ pub(crate) struct SlowLinkArguments {
     /// Measures nothing: makes the tables and the picture of this record again.
     #[arg(long, value_name = "RECORD.json")]
     pub(crate) report: Option<PathBuf>,
-}
-
-fn parse_speed(text: &str) -> Result<f64, String> {
-    let speed = text.parse().ok().filter(|speed| (0.01..=400.0).contains(speed));
-    speed.ok_or_else(|| format!("{text} is no speed from 0.01 to 400 Gbit/s"))
 }
 
 #[cfg(test)]

@@ -2,18 +2,16 @@
 
 use std::path::Path;
 
-use plotters::prelude::*;
 use unisono_algorithms_cli::axis::plain;
 
-use super::model::Job;
 use super::summary::Summary;
-use crate::picture::{Line, OURS, Panel, chart, legend, undrawn};
+use crate::hosts::Job;
+use crate::picture::{Line, OURS, Panel, Picture};
 use crate::plan::Size;
 use crate::problem::Result;
 use crate::systems::TORCH;
 
-const SIZE: (u32, u32) = (920, 560);
-const HEAD_HEIGHT: u32 = 80;
+const SIZE: (u32, u32) = (920, 480);
 
 /// Draws the all-reduces of `bytes`; nothing when there is one speed only, since the table says it better.
 pub(crate) fn draw(job: Job, bytes: u64, figures: &[&Summary], path: &Path) -> Result<()> {
@@ -29,23 +27,18 @@ pub(crate) fn draw(job: Job, bytes: u64, figures: &[&Summary], path: &Path) -> R
     }
     let names: Vec<String> = systems.iter().map(|system| name(system)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE).map_err(|error| undrawn(path, &error))?;
-    let (head, body) = root.split_vertically(HEAD_HEIGHT);
     let (hosts, ranks) = (job.hosts, job.ranks());
     let title = format!(
         "all_reduce of {} between {ranks} ranks on {hosts} hosts; dots: measured, dashed: predicted",
         Size(bytes)
     );
-    legend(&head, title, &names).map_err(|error| undrawn(path, &error))?;
     let around = Panel {
         caption: "",
         below: "link, Gbit/s (one TCP stream)",
         label: &|exponent| plain(exponent.exp2()),
         beside: "time, ms",
     };
-    chart(&body, &around, &names, &lines).map_err(|error| undrawn(path, &error))?;
-    root.present().map_err(|error| undrawn(path, &error))
+    Picture { title, systems: &names, columns: 1, panel_size: SIZE }.draw(&[(around, &lines)], path)
 }
 
 /// Ours are drawn as in the other pictures, by their name.

@@ -12,19 +12,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::record::MeasuredCall;
-
-/// Who is where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Job {
-    pub(crate) hosts: u32,
-    pub(crate) ranks_per_host: u32,
-}
+use crate::hosts::Job;
 
 impl Job {
-    pub(crate) fn ranks(self) -> u32 {
-        self.hosts * self.ranks_per_host
-    }
-
     /// Bytes that a host must send at least in an exact call over `bytes` on each rank.
     pub(crate) fn exact_bytes(self, call: MeasuredCall, bytes: u64) -> f64 {
         let hosts = f64::from(self.hosts);

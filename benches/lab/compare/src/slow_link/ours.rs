@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::model::Job;
-use super::network::Network;
 use super::record::{Compressed, EXACT, MeasuredCall, Parts, Sample};
+use crate::hosts::Job;
 use crate::instance::Watch;
+use crate::network::Network;
 use crate::problem::{Problem, Result, While};
 
 /// A round that takes longer hangs.

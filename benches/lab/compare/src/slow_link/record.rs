@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::model::Job;
+use crate::hosts::Job;
 
 /// The exact call among the samples.
 pub(crate) const EXACT: &str = "exact";

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use serde::Serialize;
 use unisono_algorithms_cli::axis::plain;
 
 use super::drawing;
 use super::record::{MeasuredCall, SlowLinkRecord};
 use super::summary::{self, Summary};
 use crate::plan::Size;
-use crate::problem::{Problem, Result, While};
+use crate::problem::{Result, While};
+use crate::saved::save;
 
 /// What a codec is to reach at [`GOAL_BYTES`] between two hosts.
 struct Goal {
@@ -48,11 +48,6 @@ const GOALS: [Goal; 6] = [
 ];
 const GOAL_BYTES: u64 = 64 << 20;
 
-pub(crate) fn read(path: &Path) -> Result<SlowLinkRecord> {
-    let text = fs::read_to_string(path).during(path.display().to_string())?;
-    serde_json::from_str(&text).map_err(|error| Problem::Refused(format!("{}: {error}", path.display())))
-}
-
 /// Writes `record.json`, `summary.json`, `report.md` and a picture for each size into `out`, and prints the report.
 pub(crate) fn write(record: &SlowLinkRecord, out: &Path) -> Result<()> {
     let figures = summary::of(record);
@@ -73,12 +68,6 @@ pub(crate) fn write(record: &SlowLinkRecord, out: &Path) -> Result<()> {
         drawing::draw(record.job, bytes, &of_size, &out.join(format!("slow-link-{bytes}.svg")))?;
     }
     Ok(())
-}
-
-fn save(path: &Path, document: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_vec_pretty(document)
-        .map_err(|error| Problem::Refused(format!("{}: {error}", path.display())))?;
-    fs::write(path, text).during(path.display().to_string())
 }
 
 fn markdown(record: &SlowLinkRecord, figures: &[Summary]) -> String {
@@ -206,6 +195,7 @@ fn goals(figures: &[Summary], ranks_per_host: u32) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::saved;
     use crate::slow_link::record::Compressed;
     use crate::slow_link::summary::tests::record;
 
@@ -214,14 +204,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let again = tempfile::tempdir().unwrap();
         write(&record(), folder.path()).unwrap();
-        let read_back = read(&folder.path().join("record.json")).unwrap();
+        let read_back: SlowLinkRecord = saved::read(&folder.path().join("record.json")).unwrap();
         assert_eq!(read_back, record());
         write(&read_back, again.path()).unwrap();
         for name in ["report.md", "summary.json", "slow-link-1000000.svg", "slow-link-64000000.svg"] {
             let text = |folder: &Path| fs::read_to_string(folder.join(name)).unwrap();
             assert_eq!(text(folder.path()), text(again.path()), "{name}");
         }
-        assert!(read(Path::new("/no/such/record")).is_err());
+        assert!(saved::read::<SlowLinkRecord>(Path::new("/no/such/record")).is_err());
     }
 
     #[test]

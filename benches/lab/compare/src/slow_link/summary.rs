@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::model::{Job, Prediction, crossover_bits_per_s};
+use super::model::{Prediction, crossover_bits_per_s};
 use super::record::{Compressed, EXACT, Link, MeasuredCall, Parts, Sample, SlowLinkRecord};
+use crate::hosts::Job;
 use crate::judge::median;
 use crate::systems::TORCH;
 

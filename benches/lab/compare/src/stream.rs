@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::network::Network;
+use crate::network::Network;
 use crate::problem::{Problem, Result, While};
 
 /// What starts the ends: words no user writes.
