@@ -41,7 +41,7 @@ impl Forecast {
     /// As [`Forecast::microseconds`], of a choice with this cost.
     pub(crate) fn microseconds_of(&self, cost: &Cost, choice: &Choice, bytes: u64) -> f64 {
         let Choice { algorithm, shape } = choice;
-        self.cost_model.predicted_ns_of(cost, shape, algorithm.width(shape), bytes) as f64 / 1e3
+        self.cost_model.predicted_ns_of(algorithm, cost, shape, bytes) as f64 / 1e3
     }
 
     /// An algorithm in this group.

@@ -91,9 +91,19 @@ impl Cost {
     };
 }
 
+/// The part of a cost that goes between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BetweenHosts {
+    /// The messages between hosts in the longest chain of messages.
+    pub(crate) rounds: u64,
+    /// The bytes that a host sends.
+    pub(crate) sent: Fraction,
+}
+
 type Count = Arc<dyn Fn(&Shape) -> u32 + Send + Sync>;
 type Fits = Arc<dyn Fn(&Shape) -> bool + Send + Sync>;
 type Claim = Arc<dyn Fn(&Shape) -> Cost + Send + Sync>;
+type Far = fn(&Shape) -> BetweenHosts;
 type Make = Arc<dyn Fn(&Algorithm, &Shape, u32) -> Schedule + Send + Sync>;
 
 /// An algorithm for one collective: a pure function of (rank, shape) to a schedule, with claims that the verifier
@@ -132,6 +142,7 @@ pub struct Algorithm {
     chunks: Option<Count>,
     scratch_chunks: Option<Count>,
     cost: Option<Claim>,
+    between_hosts: Option<Far>,
     make: Make,
 }
 
@@ -188,6 +199,7 @@ impl Algorithm {
             chunks: None,
             scratch_chunks: None,
             cost: None,
+            between_hosts: None,
             make: Arc::new(make),
         }
     }
@@ -221,6 +233,13 @@ impl Algorithm {
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Shape) -> Cost + Send + Sync + 'static) -> Self {
         Self { cost: Some(Arc::new(cost)), ..self }
+    }
+
+    /// Claims the part of the cost between hosts, for algorithms whose exchanges at distances 1, 2, 4 and so on stay on
+    /// the host while they can. The claim is asked for shapes of which this is true.
+    #[must_use]
+    pub(crate) fn between_hosts(self, between_hosts: Far) -> Self {
+        Self { between_hosts: Some(between_hosts), ..self }
     }
 
     /// Claims the canonical tree for every result; without a claim, the proof finds it out.
@@ -359,6 +378,14 @@ impl Algorithm {
             let claims = format!("{claims:?} {:?} {:?}", self.scratch_chunks_of(shape), self.cost_of(shape));
             Ok(Digest::default().text(&self.qualified_name()).text(&claims))
         })
+    }
+
+    /// The claimed part of the cost between hosts; `None` on one host, without a claim, and if exchanges at distances
+    /// 1, 2, 4 and so on may leave a host before all of its ranks have met.
+    pub(crate) fn between_hosts_of(&self, shape: &Shape) -> Option<BetweenHosts> {
+        let is_nested =
+            shape.even_hosts && shape.ranks.is_power_of_two() && shape.ranks.is_multiple_of(shape.hosts);
+        self.between_hosts.filter(|_| is_nested && shape.hosts > 1).map(|claim| claim(shape))
     }
 
     pub(crate) fn refused(&self, reason: Refusal) -> Refused {

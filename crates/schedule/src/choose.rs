@@ -97,7 +97,6 @@ pub struct Chooser {
 struct Candidate {
     algorithm: Arc<Algorithm>,
     cost: Cost,
-    width: u32,
 }
 
 impl Chooser {
@@ -125,16 +124,16 @@ impl Chooser {
 
     fn make_table(&self, collective: Collective, admit: &Admit) -> Vec<BreakPoint> {
         let admitted = self.registry.admitted(collective, &self.shape, admit).into_iter();
-        let candidates: Vec<Candidate> = admitted
-            .map(|(algorithm, cost)| Candidate { width: algorithm.width(&self.shape), algorithm, cost })
-            .collect();
+        let candidates: Vec<Candidate> =
+            admitted.map(|(algorithm, cost)| Candidate { algorithm, cost }).collect();
         table(&candidates, &self.shape, &self.model)
     }
 }
 
 /// The index of the cheapest candidate; the first of equals.
 fn cheapest(candidates: &[Candidate], shape: &Shape, bytes: u64, model: &CostModel) -> usize {
-    let predicted = candidates.iter().map(|one| model.predicted_ns_of(&one.cost, shape, one.width, bytes));
+    let predicted =
+        candidates.iter().map(|one| model.predicted_ns_of(&one.algorithm, &one.cost, shape, bytes));
     predicted.enumerate().min_by_key(|(index, ns)| (*ns, *index)).map_or(0, |(index, _)| index)
 }
 
@@ -146,7 +145,7 @@ fn table(candidates: &[Candidate], shape: &Shape, model: &CostModel) -> Vec<Brea
     let (mut from, mut best) = (0, winner(0));
     let mut made = vec![(0, candidates[best].algorithm.clone())];
     let powers = std::iter::successors(Some(1_u64), |size| size.checked_mul(2));
-    let bends = candidates.iter().flat_map(|one| bends(&one.cost, shape, one.width, model));
+    let bends = candidates.iter().flat_map(|one| bends(&one.algorithm, &one.cost, shape, model));
     let mut sizes: Vec<u64> = powers.chain(bends.flat_map(|bend| [bend, bend.saturating_add(1)])).collect();
     sizes.retain(|size| *size <= BYTES_MAX);
     sizes.sort_unstable();
@@ -275,5 +274,22 @@ mod tests {
         let cost = |bytes| chosen(&chooser, Collective::AllReduce, &shape, bytes);
         assert_eq!([64, 16 << 10].map(|bytes| cost(bytes).all.messages), [2 * (8 - 1); 2]);
         assert_eq!(cost(16 << 20).sent, crate::Fraction::new(2 * 7, 8));
+    }
+
+    /// Between hosts of two ranks, as measured by `cargo xtask two-hosts`: the ranks of a host exchange first, and then
+    /// fewer bytes leave it than in any algorithm that does not know of hosts.
+    #[test]
+    fn ranks_of_a_host_meet_before_their_bytes_leave_it() {
+        for (hosts, from_bytes) in [(&[0, 0, 1, 1][..], 64 << 10), (&[0, 0, 0, 0, 1, 1, 1, 1], 256 << 10)] {
+            let model = CostModel::LOOPBACK;
+            let chooser = chooser(&model.shape(hosts), &model);
+            let name = |collective, bytes| chooser.choose(collective, bytes, &Admit::ANY).unwrap().name;
+            for bytes in [from_bytes, 1 << 20, 64 << 20] {
+                assert_eq!(name(Collective::AllReduce, bytes), "halving_doubling", "{bytes}");
+                assert_eq!(name(Collective::ReduceScatter, bytes), "halving", "{bytes}");
+                assert_eq!(name(Collective::AllGather, bytes), "doubling", "{bytes}");
+            }
+            assert_eq!(name(Collective::AllReduce, 64), "recursive_doubling");
+        }
     }
 }

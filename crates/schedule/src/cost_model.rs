@@ -1,6 +1,7 @@
 //! The cost model: predicts a call's time in closed form, in integer nanoseconds, so that all ranks get the same
 //! result.
 
+use crate::algorithm::BetweenHosts;
 use crate::{Algorithm, Cost, Fraction, Shape};
 
 /// Femtoseconds in a nanosecond.
@@ -115,7 +116,11 @@ impl CostModel {
         let fullest = runs.iter().copied().max().unwrap_or(1);
         let cores = fullest * 1_000 / self.ranks_per_core_thousandths.max(1_000);
         let leaders = cores.clamp(1, fullest) as u32;
-        Shape { hosts: runs.len().max(1) as u32, leaders, ..Shape::new(hosts.len() as u32) }
+        // As many runs as hosts: no host has a second run.
+        let is_even =
+            hosts.chunk_by(|a, b| a == b).count() == runs.len() && runs.iter().all(|run| *run == fullest);
+        let shape = Shape::new(hosts.len() as u32);
+        Shape { hosts: runs.len().max(1) as u32, leaders, even_hosts: is_even, ..shape }
     }
 
     /// The expected time of one call, in nanoseconds; `None` for an algorithm that claims no cost.
@@ -124,8 +129,8 @@ impl CostModel {
     /// core's work is `work(x) = max(x of the busiest rank, r * mean x of all ranks)`:
     ///
     /// ```text
-    /// max(rounds * latency, cpu per message * work(messages sent and received) + rounds * (r - 1) * switch)
-    ///   + max(wire * max(sent, received, rounds * one piece, bytes that leave a host),
+    /// max(latency of all rounds, cpu per message * work(messages sent and received) + rounds * (r - 1) * switch)
+    ///   + max(wire * max(sent, received, one piece in all rounds, bytes that leave a host),
     ///         cpu per byte * work(sent + received))
     ///     * (1 + per peer * (peers beyond 2))
     ///   + reduce * work(reduced)
@@ -137,9 +142,10 @@ impl CostModel {
     ///   the number of messages matters first, then the number of rounds.
     /// * The link and the processor work at the same time: hence the second maximum. Reductions run in the caller's
     ///   thread: hence the sum. In a pipeline, each rank passes on at least one piece per round.
-    /// * Between hosts the network's figures count, for all messages, and a host's ranks share its interface. With up
-    ///   to two peers, ranks talk to neighbours only, so one rank of a host talks to another host; more peers may be
-    ///   on any host.
+    /// * Between hosts the network's figures count, and a host's ranks share its interface. Recursive halving and
+    ///   doubling know how many of their rounds and bytes leave a host, if every host has as many consecutive ranks, a
+    ///   power of two. For other algorithms the figures count for all messages; with up to two peers, ranks talk to
+    ///   neighbours only, so one rank of a host talks to another host; more peers may be on any host.
     ///
     /// ```
     /// use unisono_schedule::{CostModel, Shape, find_by_name};
@@ -151,23 +157,24 @@ impl CostModel {
     #[must_use]
     pub fn predicted_ns(&self, algorithm: &Algorithm, shape: &Shape, bytes: u64) -> Option<u64> {
         let cost = algorithm.cost_of(shape)?;
-        Some(self.predicted_ns_of(&cost, shape, algorithm.width(shape), bytes))
+        Some(self.predicted_ns_of(algorithm, &cost, shape, bytes))
     }
 
-    /// As [`CostModel::predicted_ns`], for a cost and the number of chunks in the full vector.
-    pub fn predicted_ns_of(&self, cost: &Cost, shape: &Shape, width: u32, bytes: u64) -> u64 {
-        let LinkFigures { latency, wire, cpu_per_message, .. } = link(shape, self);
+    /// As [`CostModel::predicted_ns`], for an algorithm whose cost is known.
+    pub fn predicted_ns_of(&self, algorithm: &Algorithm, cost: &Cost, shape: &Shape, bytes: u64) -> u64 {
+        let far = algorithm.between_hosts_of(shape);
+        let cpu_per_message = link(shape, self).cpu_per_message;
         let crowding = u128::from(self.ranks_per_core_thousandths.max(1_000));
         let rounds = u128::from(cost.rounds);
         // In thousandths, since the mean of all ranks need not be whole. Every message has two ends.
         let (own_ends, all_ends) = (u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
         let handled = cpu_per_message * work(shape, self, own_ends, all_ends) / 1_000;
         let turns = rounds * (crowding - 1_000) * u128::from(self.switch_ns) / 1_000;
-        let started = (rounds * latency).max(handled + turns);
+        let started = over_rounds(cost, far, shape, self, |figures| figures.latency).max(handled + turns);
 
-        let piece = self.piece_bytes.min(bytes.div_ceil(u64::from(width.max(1))));
-        let passed_on = wire * rounds * u128::from(piece);
-        let moved = per_byte(cost, shape, self, bytes).into_iter().fold(passed_on, u128::max);
+        let piece = self.piece_bytes.min(bytes.div_ceil(u64::from(algorithm.width(shape).max(1))));
+        let passed_on = over_rounds(cost, far, shape, self, |figures| figures.wire) * u128::from(piece);
+        let moved = per_byte(cost, far, shape, self, bytes).into_iter().fold(passed_on, u128::max);
         let peers = u128::from(cost.peers.saturating_sub(2)) * u128::from(self.per_peer_thousandths);
         let moved = moved.saturating_mul(1_000 + peers) / 1_000;
         let (own, all) = (cost.reduced.of(bytes), cost.all.reduced.of(bytes));
@@ -190,6 +197,29 @@ struct LinkFigures {
     cpu_per_byte: u128,
 }
 
+/// The figures within a host.
+fn near(model: &CostModel) -> LinkFigures {
+    LinkFigures {
+        latency: model.latency_ns.into(),
+        wire: model.wire_fs_per_byte.into(),
+        cpu_per_message: model.cpu_per_message_ns.into(),
+        cpu_per_byte: model.cpu_fs_per_byte.into(),
+    }
+}
+
+/// The sum of a figure over the rounds; all are between hosts if `far` does not say how many are.
+fn over_rounds(
+    cost: &Cost,
+    far: Option<BetweenHosts>,
+    shape: &Shape,
+    model: &CostModel,
+    figure: fn(&LinkFigures) -> u128,
+) -> u128 {
+    let far_rounds = far.map_or(cost.rounds, |far| far.rounds.min(cost.rounds));
+    let (far_rounds, near_rounds) = (u128::from(far_rounds), u128::from(cost.rounds - far_rounds));
+    far_rounds * figure(&link(shape, model)) + near_rounds * figure(&near(model))
+}
+
 fn link(shape: &Shape, model: &CostModel) -> LinkFigures {
     // The network is no faster than a link within a host.
     let slower = |local: u64, network: u64| if shape.hosts > 1 { local.max(network) } else { local }.into();
@@ -208,11 +238,21 @@ fn work(shape: &Shape, model: &CostModel, busiest: u128, all: u128) -> u128 {
 }
 
 /// Times in femtoseconds, all proportional to the bytes; the longest counts.
-fn per_byte(cost: &Cost, shape: &Shape, model: &CostModel, bytes: u64) -> [u128; 4] {
+fn per_byte(
+    cost: &Cost,
+    far: Option<BetweenHosts>,
+    shape: &Shape,
+    model: &CostModel,
+    bytes: u64,
+) -> [u128; 4] {
     let of = |part: Fraction| u128::from(part.of(bytes));
     let [sent, received, all] = [cost.sent, cost.received, cost.all.sent].map(of);
     let LinkFigures { wire, cpu_per_byte, .. } = link(shape, model);
     let copied = cpu_per_byte * work(shape, model, sent + received, 2 * all);
+    if let Some(far) = far {
+        let near = u128::from(model.wire_fs_per_byte);
+        return [near * sent, near * received, wire * of(far.sent), copied];
+    }
     let (ranks, hosts) = (u128::from(shape.ranks), u128::from(shape.hosts));
     let on_host = ranks.div_ceil(hosts);
     let leaves_host = match (shape.hosts, cost.peers) {
@@ -225,14 +265,14 @@ fn per_byte(cost: &Cost, shape: &Shape, model: &CostModel, bytes: u64) -> [u128;
 
 /// The sizes in bytes where the slope of [`CostModel::predicted_ns`] changes: where pieces stop growing, and where one
 /// side of a maximum overtakes the other. Between them it is straight, apart from rounding.
-pub(crate) fn bends(cost: &Cost, shape: &Shape, width: u32, model: &CostModel) -> Vec<u64> {
+pub(crate) fn bends(algorithm: &Algorithm, cost: &Cost, shape: &Shape, model: &CostModel) -> Vec<u64> {
     const UNIT: u64 = 1 << 32;
-    let wire = link(shape, model).wire;
-    let unit_of_pieces = u128::from(cost.rounds) * u128::from(model.piece_bytes) * u128::from(UNIT);
-    let passed_on = wire.saturating_mul(unit_of_pieces);
+    let far = algorithm.between_hosts_of(shape);
+    let wire = over_rounds(cost, far, shape, model, |figures| figures.wire);
+    let passed_on = wire.saturating_mul(u128::from(model.piece_bytes) * u128::from(UNIT));
     let overtakes = |per_unit: u128| passed_on.checked_div(per_unit).and_then(|at| u64::try_from(at).ok());
-    let whole_pieces = model.piece_bytes.checked_mul(u64::from(width.max(1)));
-    let found = per_byte(cost, shape, model, UNIT).into_iter().filter_map(overtakes);
+    let whole_pieces = model.piece_bytes.checked_mul(u64::from(algorithm.width(shape).max(1)));
+    let found = per_byte(cost, far, shape, model, UNIT).into_iter().filter_map(overtakes);
     found.chain(whole_pieces).collect()
 }
 
@@ -276,6 +316,53 @@ mod tests {
         assert_eq!(ring(&one, bytes) - ring(&one, 0), 2 * sent * model.cpu_fs_per_byte / 1_000_000);
     }
 
+    /// Ranks in blocks of as many; else nothing is known.
+    #[test]
+    fn hosts_are_even_if_their_ranks_are_consecutive_and_as_many() {
+        let is_even = |hosts: &[u32]| CostModel::LOOPBACK.shape(hosts).even_hosts;
+        assert!(
+            is_even(&[0, 0, 1, 1]) && is_even(&[1, 0]) && is_even(&[0, 0, 0]) && is_even(&[7, 7, 0, 0, 1, 1])
+        );
+        assert!(!is_even(&[0, 1, 0, 1]) && !is_even(&[0, 0, 1]) && !is_even(&[0, 1, 1, 0]));
+    }
+
+    /// In these algorithms every rank sends one message in each round between hosts.
+    #[test]
+    fn claims_between_hosts_are_what_the_schedules_send() {
+        let mut claims = 0;
+        for algorithm in crate::algorithms() {
+            for (ranks, hosts) in [(2, 2), (4, 2), (8, 2), (8, 4), (16, 4), (8, 8)] {
+                let shape = Shape { hosts, ..Shape::new(ranks) };
+                let Some(claim) = algorithm.between_hosts_of(&shape) else { continue };
+                claims += 1;
+                let (on_host, name) = (ranks / hosts, algorithm.qualified_name());
+                let mut chunks = vec![0; hosts as usize];
+                for rank in 0..ranks {
+                    let (mut messages, mut last) = (0, None);
+                    for step in &algorithm.schedule(&shape, rank).steps {
+                        let sent_to =
+                            step.action.link().and_then(|(peer, sends)| sends.then_some(u32::from(peer)));
+                        let far = sent_to.filter(|peer| peer / on_host != rank / on_host);
+                        chunks[(rank / on_host) as usize] += u64::from(far.is_some());
+                        messages += u64::from(far.is_some() && far != last);
+                        last = far;
+                    }
+                    assert_eq!(messages, claim.rounds, "{name} of {ranks} ranks on {hosts} hosts");
+                }
+                let width = u64::from(algorithm.width(&shape));
+                let sent: Vec<Fraction> = chunks.iter().map(|chunks| Fraction::new(*chunks, width)).collect();
+                assert_eq!(
+                    sent,
+                    vec![claim.sent; hosts as usize],
+                    "{name} of {ranks} ranks on {hosts} hosts"
+                );
+            }
+        }
+        assert_eq!(claims, 4 * 6);
+        let uneven = Shape { hosts: 2, even_hosts: false, ..Shape::new(4) };
+        assert!(crate::algorithms().iter().all(|one| one.between_hosts_of(&uneven).is_none()));
+    }
+
     #[test]
     fn absurd_figures_do_not_overflow() {
         let most = 1_000_000_000_000;
@@ -297,9 +384,9 @@ mod tests {
         for algorithm in crate::algorithms() {
             for hosts in [1, 2, 1 << 14] {
                 let shape = Shape { hosts, ..Shape::new(1 << 14) };
-                let (cost, width) = (algorithm.cost_of(&shape).unwrap(), algorithm.width(&shape));
-                assert!(model.predicted_ns_of(&cost, &shape, width, u64::MAX) > 0);
-                bends(&cost, &shape, width, &model);
+                let cost = algorithm.cost_of(&shape).unwrap();
+                assert!(model.predicted_ns_of(algorithm, &cost, &shape, u64::MAX) > 0);
+                bends(algorithm, &cost, &shape, &model);
             }
         }
     }

@@ -18,6 +18,8 @@ pub struct Shape {
     pub hosts: u32,
     /// The number of leaders per host. A leader adds up the vectors of several ranks for them.
     pub leaders: u32,
+    /// Whether the ranks of each host are consecutive and every host has as many.
+    pub even_hosts: bool,
 }
 
 impl Shape {
@@ -27,7 +29,7 @@ impl Shape {
 
     /// `ranks` ranks on one host, root 0.
     pub const fn new(ranks: u32) -> Self {
-        Self { ranks, root: 0, hosts: 1, leaders: 1 }
+        Self { ranks, root: 0, hosts: 1, leaders: 1, even_hosts: true }
     }
 
     /// The same shape with another root.

@@ -132,8 +132,8 @@ impl Selector {
         counts: &Counts,
     ) -> Option<Duration> {
         let bytes = self.bytes(choice.algorithm.collective, descriptor, counts);
-        let width = choice.algorithm.width(&choice.shape);
-        let predicted_ns = |cost| self.cost_model.predicted_ns_of(cost, &choice.shape, width, bytes);
+        let predicted_ns =
+            |cost| self.cost_model.predicted_ns_of(&choice.algorithm, cost, &choice.shape, bytes);
         facts.cost.as_ref().map(predicted_ns).map(Duration::from_nanos)
     }
 

@@ -3,7 +3,8 @@
 //! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree. Thakur,
 //! Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 
-use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Totals};
+use crate::algorithm::BetweenHosts;
+use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Shape, Totals};
 
 /// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. If p is no power of two, the ranks of a pair exchange the
 /// vector once more, to fold and to unfold ([`Fold`]).
@@ -39,6 +40,10 @@ pub(super) fn all_reduce() -> Algorithm {
         let pairs = u64::from(fold.remainder());
         let all = Totals::new(2 * (pairs + rounds * size), 2 * (pairs + size - 1), pairs + size - 1);
         Cost { rounds: 2 * peers, messages, peers, sent: moved, received: moved, reduced, all }
+    })
+    .between_hosts(|shape| {
+        let BetweenHosts { rounds, sent } = half_between_hosts(shape);
+        BetweenHosts { rounds: 2 * rounds, sent: sent + sent }
     })
     .canonical()
     .source("Thakur, Rabenseifner, Gropp 2005, section on all-reduce (Rabenseifner's algorithm)")
@@ -78,6 +83,7 @@ pub(super) fn reduce_scatter() -> Algorithm {
         let rounds = u64::from(fold.longest_path());
         Cost { rounds, messages: 2 * peers, peers, sent, received, reduced: received, all }
     })
+    .between_hosts(half_between_hosts)
     .canonical()
     .source(
         "Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (recursive halving), distance 1 first",
@@ -118,8 +124,16 @@ pub(super) fn all_gather() -> Algorithm {
         let rounds = u64::from(fold.longest_path());
         Cost { rounds, messages: 2 * peers, peers, sent, received, reduced: Fraction::ZERO, all }
     })
+    .between_hosts(half_between_hosts)
     .source("Thakur, Rabenseifner, Gropp 2005, section on all-gather (recursive doubling)")
     .summary("in each round every rank exchanges all it has with the rank at half the last distance")
+}
+
+/// Halving or doubling between hosts. Ranks of a host sum or share everything among themselves, so each byte of the
+/// vector leaves a host once for each other host, divided by the number of hosts.
+fn half_between_hosts(shape: &Shape) -> BetweenHosts {
+    let hosts = u64::from(shape.hosts);
+    BetweenHosts { rounds: u64::from(shape.hosts.ilog2()), sent: Fraction::new(hosts - 1, hosts) }
 }
 
 /// The shares of a virtual rank: of its rank, and of the other rank of the pair.
@@ -184,7 +198,6 @@ fn arrivals(fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Shape;
 
     #[test]
     fn an_exchange_of_the_all_reduce_is_contiguous() {

@@ -5,6 +5,7 @@
 //! A prefix reduction doubles in one direction only: in round k every rank sends its sum to the rank 2^k above it, and
 //! adds the sum of the rank 2^k below it on the left. Hillis, Steele, "Data parallel algorithms", 1986.
 
+use crate::algorithm::BetweenHosts;
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Totals};
 
 /// log2 p rounds of the whole vector. If p is no power of two, one more round folds, and one more unfolds ([`Fold`]).
@@ -41,6 +42,10 @@ pub(super) fn all_reduce() -> Algorithm {
         let peers = rounds + folded;
         let rounds = u64::from(fold.longest_path());
         Cost { rounds, messages: 2 * peers, peers, sent: most, received: most, reduced: most, all }
+    })
+    .between_hosts(|shape| {
+        let rounds = u64::from(shape.hosts.ilog2());
+        BetweenHosts { rounds, sent: Fraction::new(rounds * u64::from(shape.ranks / shape.hosts), 1) }
     })
     .canonical()
     .source("Thakur, Rabenseifner, Gropp 2005, section on all-reduce")
