@@ -144,9 +144,10 @@ mod tests {
         let text = markdown(&record, &summary::of(&record));
         assert_eq!(text.lines().filter(|line| line.starts_with("| 8 | ")).count(), 4, "{text}");
         for line in [
-            "* 0.95 of the limit from 16 MiB on: 1 of 2 calls; MISSED: all_reduce 64 MiB at 8 (0.91)",
-            "* not slower than unisono ring in every round: 2 of 4 calls; MISSED: all_reduce 1 MiB at 8 (0.60), \
-             all_reduce 64 MiB at 8 (0.60)",
+            "* 0.95 of the limit from 16 MiB on: 0 of 2 calls; MISSED: all_reduce 64 MiB at 8 (0.88), \
+             all_to_all 64 MiB at 8 (0.88)",
+            "* not slower than unisono ring in every round: 2 of 4 calls; MISSED: all_reduce 1 MiB at 8 (0.62), \
+             all_reduce 64 MiB at 8 (0.62)",
             "* not slower than torch-gloo in every round: 8 of 8 calls",
         ] {
             assert!(text.contains(line), "{text}");

@@ -152,17 +152,17 @@ pub(crate) mod tests {
 
     const SIZES: [u64; 2] = [1 << 20, 64 << 20];
 
-    /// Two speeds, two operations, two sizes, ours, an algorithm by name and a peer, in two rounds. At 8 Gbit/s an
-    /// all-reduce takes 1.25 times as long as the link needs.
+    /// Two speeds, two operations, two sizes, ours, an algorithm by name and a peer, in two rounds. A call takes 1.25
+    /// times as long as the link needs. All times have an exact text.
     pub(crate) fn record() -> TwoHostsRecord {
-        let link = |speed: Speed, faster: f64| {
-            let mut link = SpeedTurns { speed, stream_bits_per_s: vec![8e9; 2], samples: Vec::new() };
+        let link = |speed: Speed, unit: f64| {
+            let mut link = SpeedTurns { speed, stream_bits_per_s: vec![10.24e9; 2], samples: Vec::new() };
             for round in 0..2 {
                 for operation in [Collective::AllReduce, Collective::AllToAll].map(ComparedOperation::from) {
                     for bytes in SIZES {
-                        let us = bytes as f64 * 1.25 / 1e3 / faster;
+                        let us = bytes as f64 / 1024.0 * unit;
                         let forced = format!("{OURS} ring");
-                        for (system, median_us) in [(OURS, us), (&forced, us * 1.2), (TORCH, us * 2.0)] {
+                        for (system, median_us) in [(OURS, us), (&forced, us * 1.25), (TORCH, us * 2.0)] {
                             let (system, is_forced) = (system.to_owned(), system == forced);
                             if operation != Collective::AllToAll.into() || !is_forced {
                                 link.samples.push(TimedTurn { operation, bytes, system, round, median_us });
@@ -174,7 +174,7 @@ pub(crate) mod tests {
             link
         };
         let facts = vec![("kernel".to_owned(), "x".to_owned())];
-        let links = vec![link(Speed(Some(8.0)), 1.0), link(Speed::UNSHAPED, 1.1)];
+        let links = vec![link(Speed(Some(8.0)), 1.0), link(Speed::UNSHAPED, 0.875)];
         TwoHostsRecord { facts, job: Job { hosts: 2, ranks_per_host: 2 }, links }
     }
 
@@ -196,9 +196,9 @@ pub(crate) mod tests {
         assert_eq!(row.ours().unwrap().by_ours, None);
         // Of 64 MiB, a host sends 64 MiB, and the bus bandwidth counts 1.5 times as many.
         let large = &rows[1];
-        assert_eq!(large.limit_bits_per_s, Some(12e9));
+        assert_eq!(large.limit_bits_per_s, Some(15.36e9));
         assert!((large.of_limit.unwrap() - 0.8).abs() < 1e-9, "{large:?}");
-        assert_eq!(rows[3].limit_bits_per_s, Some(6e9));
+        assert_eq!(rows[3].limit_bits_per_s, Some(7.68e9));
     }
 
     /// A shaped call cannot be faster than the same call without shaping.
@@ -206,7 +206,7 @@ pub(crate) mod tests {
     fn the_call_without_shaping_limits_too() {
         let rows = of(&record());
         assert_eq!(rows.len(), 8);
-        assert!((rows[1].of_limit.unwrap() - 1.0 / 1.1).abs() < 1e-9, "{:?}", rows[1]);
+        assert!((rows[1].of_limit.unwrap() - 0.875).abs() < 1e-9, "{:?}", rows[1]);
         assert!(rows[4..].iter().all(|row| row.speed == Speed::UNSHAPED && row.of_limit.is_none()));
     }
 
