@@ -25,7 +25,7 @@ use crate::saved::new_folder_of_results;
 use crate::{machine, saved, stream};
 use arguments::TwoHostsArguments;
 use record::{SpeedTurns, TimedTurn, TwoHostsRecord};
-use systems::Taking;
+use systems::Participant;
 
 /// The word that starts this part of the program.
 pub(crate) const COMMAND: &str = "two-hosts";
@@ -85,7 +85,7 @@ fn measure(
         };
         shaped.during("shaping the link")?;
         record.links.push(SpeedTurns { speed, stream_bits_per_s: Vec::new(), samples: Vec::new() });
-        let start = |taking: &Taking| Started::start(&taking.system, &around);
+        let start = |participant: &Participant| Started::start(&participant.system, &around);
         let mut started = systems.iter().map(start).collect::<Result<Vec<_>>>()?;
         for round in 0..arguments.rounds {
             eprintln!("{speed} Gbit/s: round {} of {}", round + 1, arguments.rounds);
@@ -93,13 +93,13 @@ fn measure(
             link.stream_bits_per_s.push(stream::measure(network)?);
             for &Cell { operation, bytes } in cells {
                 for index in order(systems.len(), round) {
-                    let taking = &systems[index];
-                    if !taking.takes(operation, record.job) {
+                    let participant = &systems[index];
+                    if !participant.takes(operation, record.job) {
                         continue;
                     }
                     watch.check()?;
                     let median_us = started[index].measure(operation, bytes)?;
-                    let system = taking.system.name.clone();
+                    let system = participant.system.name.clone();
                     link.samples.push(TimedTurn { operation, bytes, system, round, median_us });
                 }
             }

@@ -18,13 +18,13 @@ const FIRST_PORT: usize = 29_600;
 
 /// A system that takes turns.
 #[derive(Debug)]
-pub(crate) struct Taking {
+pub(crate) struct Participant {
     pub(crate) system: System,
     /// The algorithm that it is told to use in calls that have it.
     algorithm: Option<String>,
 }
 
-impl Taking {
+impl Participant {
     /// Whether it takes turns at an operation: a forced algorithm only at operations that have it.
     pub(crate) fn takes(&self, operation: ComparedOperation, job: Job) -> bool {
         self.algorithm.as_deref().is_none_or(|name| has_algorithm(operation, name, job))
@@ -61,20 +61,20 @@ pub(crate) fn all(
     network: &Network,
     on_hosts: &Hosts,
     logs: &Path,
-) -> Result<Vec<Taking>> {
+) -> Result<Vec<Participant>> {
     let program = hosts::built_beside("unisono-compare-rank")?;
     let by_name = arguments.algorithms.iter().map(Some);
-    let ours = [None].into_iter().chain(by_name).enumerate().map(|(index, algorithm)| Taking {
+    let ours = [None].into_iter().chain(by_name).enumerate().map(|(index, algorithm)| Participant {
         system: ours(&program, network, FIRST_PORT + index, algorithm.map(String::as_str)),
         algorithm: algorithm.cloned(),
     });
-    let mut all: Vec<Taking> = ours.collect();
+    let mut all: Vec<Participant> = ours.collect();
     if !arguments.no_peers {
         let peers = [
             hosts::gloo(&arguments.peers_dir)?,
             hosts::open_mpi(&arguments.peers_dir, on_hosts, &logs.join("remote-shell"))?,
         ];
-        all.extend(peers.into_iter().flatten().map(|system| Taking { system, algorithm: None }));
+        all.extend(peers.into_iter().flatten().map(|system| Participant { system, algorithm: None }));
     }
     Ok(all)
 }
