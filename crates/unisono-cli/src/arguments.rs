@@ -57,6 +57,9 @@ pub(crate) enum Commands {
     /// Describes this machine and the causes of slowness on it; with --flight, the place of each rank of a failed job;
     /// with --discovery, the variables that give this process its rank.
     Doctor(DoctorArguments),
+    /// Makes a secret for jobs on several hosts that no `unisono run` starts: a file that only its owner can read. Each
+    /// host of such a job needs the same file.
+    Secret(SecretArguments),
     /// Prints every setting: name, unit, default, other names, meaning. docs/settings.md is this page.
     Settings,
     /// A rank of the demonstration.
@@ -293,6 +296,17 @@ pub(crate) struct CalibrateArguments {
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SecretArguments {
+    /// The file to make [default: unisono/secret in XDG_CONFIG_HOME or ~/.config, where ranks look if no variable names
+    /// another file].
+    pub(crate) file: Option<PathBuf>,
+    /// Put a new secret in the place of an old file. Ranks with the old secret and ranks with the new one refuse each
+    /// other.
+    #[arg(long)]
+    pub(crate) replace: bool,
 }
 
 #[derive(Debug, Args)]

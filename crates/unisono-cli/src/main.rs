@@ -12,6 +12,7 @@ mod doctor;
 mod print;
 mod random;
 mod run;
+mod secret;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn execute(command: Commands) -> Result<()> {
             &mut std::io::stdout().lock(),
         ),
         Commands::Doctor(arguments) => doctor::doctor(&arguments),
+        Commands::Secret(arguments) => secret::secret(&arguments),
         Commands::Settings => print::line(settings_page().trim_end()),
         Commands::DemoRank(arguments) => demo::rank(arguments),
         Commands::Guard { folder } => run::guard::watch(&folder),

@@ -342,7 +342,8 @@ fn log_level(source: &Source<'_>) -> Result<LogLevel> {
     source.needed("UNISONO_LOG", &format!("one of {} is needed", LogLevel::NAMES.join(", ")), |_| true)
 }
 
-fn user_secret_file(source: &Source<'_>) -> Option<PathBuf> {
+/// The file of a secret that ranks of this user look for where no setting names another.
+pub fn user_secret_file(source: &Source<'_>) -> Option<PathBuf> {
     let home = || Some(source.foreign_path("HOME")?.join(".config"));
     Some(source.foreign_path("XDG_CONFIG_HOME").or_else(home)?.join("unisono").join("secret"))
 }

@@ -7,7 +7,7 @@ use crate::support::unisono;
 
 #[test]
 fn bad_input_is_one_line_on_standard_error_and_status_2() {
-    let cases: [(&[&str], &str); 35] = [
+    let cases: [(&[&str], &str); 36] = [
         (&[], "demo, run, bench, calibrate, algo, doctor"),
         (&["fly"], "demo, run, bench, calibrate, algo, doctor"),
         (&["run", "-n", "2"], "PROGRAM"),
@@ -38,6 +38,7 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["demo", "-np", "0"], "1..=1024"),
         (&["doctor", "-n", "2", "--flight", "x"], "cannot be used with"),
         (&["calibrate", "-n", "1"], "2..=1024"),
+        (&["secret", "/dev/null", "--replace"], "/dev/null: it is there, and no regular file"),
         (
             &["algo", "price", "all_reduce/rnig", "--ranks", "4", "--bytes", "1K"],
             "nearest are all_reduce/ring, ",

@@ -27,6 +27,7 @@ mod run_output;
 mod run_signals;
 mod run_streams;
 mod run_trouble;
+mod secret;
 mod settings;
 mod slow_link;
 mod support;
