@@ -2,12 +2,14 @@
 
 use std::fmt::Display;
 
+use serde::{Deserialize, Serialize};
+
 /// Bad input: the line names the allowed words.
 const STATUS_USAGE: u8 = 2;
 const STATUS_FAILED: u8 = 1;
 
 /// The end of the program.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Problem {
     /// The exit status.
     pub status: u8,

@@ -19,7 +19,7 @@ pub struct Lost {
 }
 
 /// The settings that place a process, in the order of the table.
-const PLACES: [&str; 8] = [
+pub const PLACES: [&str; 8] = [
     "UNISONO_RANK",
     "UNISONO_WORLD_SIZE",
     "UNISONO_LOCAL_RANK",

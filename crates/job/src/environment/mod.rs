@@ -43,7 +43,7 @@ mod tests;
 use unisono_communicator::Result;
 
 use crate::settings::{GROUPS, Source};
-pub use lost::Lost;
+pub use lost::{Lost, PLACES};
 pub use placement::{Numbers, Placement};
 pub use platform::Platform;
 pub use rows::{FOREIGN, ForeignRow, LAUNCHERS, Launcher, LauncherRow, Sourced};

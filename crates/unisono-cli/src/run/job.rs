@@ -83,8 +83,8 @@ impl Job {
     /// The plan of each of these hosts.
     pub(crate) fn plans_on(&self, hosts: &Hosts) -> Vec<HostPlan> {
         let plan = |(host, share): (u32, &Share)| HostPlan {
-            first_rank: share.first_rank,
-            local_ranks: share.ranks,
+            first_rank: share.numbers.start,
+            local_ranks: share.numbers.len() as u32,
             host,
             hosts: hosts.shares.len() as u32,
             variables: [hosts.variables_of(share), self.variables.clone()].concat(),

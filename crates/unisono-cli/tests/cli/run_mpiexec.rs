@@ -24,22 +24,23 @@ struct Launcher {
     missing: &'static str,
 }
 
+const NO_SECRET_OF_HYDRA: &str = "MPI_LOCALNRANKS=2: some of the ranks are on other hosts, and may meet only with a \
+    secret: mpiexec -genv UNISONO_SECRET_FILE FILE ...; UNISONO_SECRET_FILE must name a file";
+
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "mpich",
         file: "mpiexec.hydra",
         options: "-launcher ssh -launcher-exec RSH -localhost 10.0.0.1 -hosts 10.0.0.1,10.0.0.2 -ppn 2 -n 4",
         needed: "",
-        missing: "MPI_LOCALNRANKS=2: some of the ranks are on other hosts, and may meet only with a secret: \
-                  mpiexec -genv UNISONO_SECRET_FILE FILE ...; UNISONO_SECRET_FILE must name a file",
+        missing: NO_SECRET_OF_HYDRA,
     },
     Launcher {
         name: "impi",
         file: "mpiexec.hydra",
         options: "-bootstrap ssh -bootstrap-exec RSH -hosts 10.0.0.1,10.0.0.2 -ppn 2 -n 4",
         needed: "",
-        missing: "MPI_LOCALNRANKS=2: some of the ranks are on other hosts, and may meet only with a secret: \
-                  mpiexec -genv UNISONO_SECRET_FILE FILE ...; UNISONO_SECRET_FILE must name a file",
+        missing: NO_SECRET_OF_HYDRA,
     },
     Launcher {
         name: "openmpi",

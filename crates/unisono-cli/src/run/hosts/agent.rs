@@ -21,7 +21,7 @@ use super::super::local_ranks::{LocalRanks, Started, check_descriptors};
 use super::super::meeting::{HostedStore, JobFolder, Meeting};
 use super::super::output::{Output, Places, Stream};
 use super::super::rank::{Event, Exited, Ranks};
-use super::super::signals;
+use super::super::signals::{self, Request};
 use super::address::{check_reach, meeting_address};
 use super::frames::FrameSink;
 use super::message::{AgentPlan, FromAgent, ToAgent, VERSION, read_from_launcher};
@@ -100,10 +100,11 @@ pub(crate) fn serve() -> Result<()> {
     let connection = Connection::open(sender)?;
     connection.send(&FromAgent::Hello { version: VERSION.to_owned() }, &[]);
     connection.listen()?;
-    serve_by(&connection, &events).map_err(|Problem { status, text }| {
+    serve_by(&connection, &events).map_err(|problem| {
+        let status = problem.status;
         // Without a text nobody is left to tell, or all has been told.
-        if !text.is_empty() {
-            connection.send(&FromAgent::Failed { status, text }, &[]);
+        if !problem.text.is_empty() {
+            connection.send(&FromAgent::Failed(problem), &[]);
         }
         Problem::silent(status)
     })
@@ -119,8 +120,9 @@ fn serve_by(connection: &Connection, events: &Events) -> Result<()> {
         .and_then(|()| Running::start(connection, &plan, Meeting::at(place, hosted, folder)));
     match started {
         Ok(running) => running.until_done(events),
-        Err(Problem { status, text }) => {
-            connection.send(&FromAgent::NotStarted { from: plan.ranks.first_rank, status, text }, &[]);
+        Err(problem) => {
+            let status = problem.status;
+            connection.send(&FromAgent::NotStarted { from: plan.ranks.first_rank, problem }, &[]);
             Err(Problem::silent(status))
         }
     }
@@ -132,24 +134,21 @@ fn out_of_turn() -> Problem {
 
 /// The next message of the launcher while no rank runs.
 fn asked(events: &Events) -> Result<ToAgent> {
-    loop {
-        match events.recv() {
-            Ok(Event::Ranks(AgentEvent::Asked(asked))) => return Ok(asked),
-            Ok(Event::Ranks(AgentEvent::LauncherGone(_))) | Err(_) => {
-                return Err(Problem::silent(STATUS_GONE));
-            }
-            Ok(Event::Signal(signal)) if signals::Request::of(signal) == signals::Request::End => {
+    for event in events {
+        match event {
+            Event::Ranks(AgentEvent::Asked(asked)) => return Ok(asked),
+            Event::Ranks(AgentEvent::LauncherGone(_)) => break,
+            Event::Signal(signal) if Request::of(signal) == Request::End => {
                 let text = format!("signal {} came before its ranks were started", signal.as_raw());
                 return Err(Problem::failed("the agent", text));
             }
-            Ok(
-                Event::Signal(_)
-                | Event::Ranks(AgentEvent::Exited(_))
-                | Event::Reported(_)
-                | Event::StreamDone,
-            ) => {}
+            Event::Signal(_)
+            | Event::Ranks(AgentEvent::Exited(_))
+            | Event::Reported(_)
+            | Event::StreamDone => {}
         }
     }
+    Err(Problem::silent(STATUS_GONE))
 }
 
 /// Makes all that the ranks of this host need beside the others.
@@ -190,9 +189,9 @@ impl<'c> Running<'c> {
     fn start(connection: &'c Connection, plan: &AgentPlan, meeting: Meeting) -> Result<Running<'c>> {
         let Started { ranks, pipes, problem } =
             LocalRanks::start(&plan.ranks, meeting, None, &connection.sender)?;
-        if let Some(Problem { status, text }) = problem {
+        if let Some(problem) = problem {
             let from = plan.ranks.first_rank + ranks.running().len() as u32;
-            connection.send(&FromAgent::NotStarted { from, status, text }, &[]);
+            connection.send(&FromAgent::NotStarted { from, problem }, &[]);
         }
         // The launcher remembers last words.
         let words = Arc::new(LastWords::new(0));
@@ -216,7 +215,11 @@ impl<'c> Running<'c> {
                     self.connection.send(&FromAgent::Report { bytes: report.len() }, &report);
                 }
                 Ok(Event::StreamDone) => self.streams_open -= 1,
-                Ok(Event::Signal(signal)) => self.on_signal(signal),
+                // A signal to an agent is meant for its ranks, and the launcher hears of their ends.
+                Ok(Event::Signal(signal)) => match Request::of(signal) {
+                    Request::Reap => self.ranks.reap_orphans(),
+                    Request::End | Request::PassOn | Request::Stop => self.ranks.signal(signal),
+                },
                 Ok(Event::Ranks(AgentEvent::Asked(asked))) => self.obey(asked)?,
                 Ok(Event::Ranks(AgentEvent::LauncherGone(why))) => {
                     self.end_all();
@@ -232,7 +235,7 @@ impl<'c> Running<'c> {
 
     fn obey(&mut self, asked: ToAgent) -> Result<()> {
         match asked {
-            ToAgent::Signal(number) => {
+            ToAgent::Signal { number } => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.ranks.signal(signal);
                 }
@@ -249,16 +252,6 @@ impl<'c> Running<'c> {
             }
         }
         Ok(())
-    }
-
-    /// A signal to an agent is meant for its ranks, and the launcher hears of their ends.
-    fn on_signal(&mut self, signal: Signal) {
-        match signals::Request::of(signal) {
-            signals::Request::End | signals::Request::PassOn | signals::Request::Stop => {
-                self.ranks.signal(signal)
-            }
-            signals::Request::Reap => self.ranks.reap_orphans(),
-        }
     }
 
     /// Kills the ranks, and the processes that they have left behind.

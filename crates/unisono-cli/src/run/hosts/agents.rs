@@ -15,6 +15,7 @@ use unisono_control::secret::Secret;
 
 use super::super::meeting::MeetingPlace;
 use super::super::orphans;
+use super::super::output::Stream;
 use super::super::pipes::Intake;
 use super::super::plan::HostPlan;
 use super::super::queue::Queue;
@@ -22,7 +23,7 @@ use super::super::rank::{Event, News, Ranks};
 use super::super::signals::Request;
 use super::Hosts;
 use super::line::AgentLine;
-use super::listener::{Feeds, OfAgents, listen};
+use super::listener::{OfAgents, feeds, listen};
 use super::message::{AgentPlan, FromAgent, ToAgent, VERSION};
 use crate::print::listed;
 use crate::problem::{Problem, Result};
@@ -79,14 +80,15 @@ impl Agents {
         let own = std::env::current_exe().map_err(|error| Problem::failed("own program", error))?;
         let program = hosts.program.clone().unwrap_or_else(|| own.clone());
         let secret = Secret::random()?;
-        let feeds = Feeds::new(intakes);
+        let words = intakes[Stream::Err as usize].queue.clone();
+        let feeds = feeds(intakes);
         let mut agents = Vec::new();
         for (number, (share, ranks)) in hosts.shares.iter().zip(plans).enumerate() {
             let failed = |what: &str, error| Problem::failed(format!("host {}: {what}", share.host), error);
             let command = hosts.rsh.name(&share.host);
             let (line, ends) = AgentLine::start(hosts.rsh.command(&share.host, &program, &own))
                 .map_err(|error| failed(&command, error))?;
-            listen(number, (share, command), (line.clone(), ends), &feeds, events)
+            listen(number, (share, command), (line.clone(), ends), (&feeds, &words), events)
                 .map_err(|error| failed("its threads", error))?;
             let (host, directory) = (share.host.clone(), hosts.directory.clone().into());
             let plan = AgentPlan { host, secret: *secret.expose(), directory, ranks };
@@ -101,7 +103,7 @@ impl Agents {
             .name("reminder".into())
             .spawn(remind)
             .map_err(|error| Problem::failed("a thread", error))?;
-        Ok(Agents { program, agents, words: feeds.queue_of_errors() })
+        Ok(Agents { program, agents, words })
     }
 
     /// Names the hosts for which the job has waited for long.
@@ -125,36 +127,34 @@ impl Agents {
     fn on_said(&mut self, host: usize, said: FromAgent) -> Vec<News> {
         let agent = &mut self.agents[host];
         match (said, &agent.step) {
-            (FromAgent::Hello { version }, Step::Called) if version == VERSION => {
+            (FromAgent::Hello { version }, Step::Called) if version != VERSION => {
+                let there = self.program.display();
+                self.unable(host, failed(format!(
+                    "{there} has version {version} there, and {VERSION} here: install the same version on all hosts"
+                )))
+            }
+            (FromAgent::Hello { .. }, Step::Called) => {
                 agent.step = Step::Planned;
                 agent.line.send(&ToAgent::Plan(Box::new(agent.plan.clone())));
                 Vec::new()
-            }
-            (FromAgent::Hello { version }, Step::Called) => {
-                let there = self.program.display();
-                let text = format!(
-                    "{there} has version {version} there, and {VERSION} here: install the same version on all hosts"
-                );
-                self.unable(host, STATUS_FAILED, &text)
             }
             (FromAgent::Ready { place }, Step::Planned) => {
                 agent.step = Step::Ready(place);
                 self.start_if_ready()
             }
-            (FromAgent::Failed { status, text }, Step::Called | Step::Planned | Step::Ready(_)) => {
-                self.unable(host, status, &text)
+            (FromAgent::Failed(problem), Step::Called | Step::Planned | Step::Ready(_)) => {
+                self.unable(host, problem)
             }
-            (FromAgent::NotStarted { from, status, text }, Step::Started) => {
-                let ranks = (from..agent.numbers().end).collect();
-                let text = format!("host {}: {text}", agent.plan.host);
-                vec![News::NotStarted { ranks, problem: Problem { status, text } }]
+            (FromAgent::NotStarted { from, mut problem }, Step::Started) => {
+                problem.text = format!("host {}: {}", agent.plan.host, problem.text);
+                vec![News::NotStarted { ranks: (from..agent.numbers().end).collect(), problem }]
             }
             (FromAgent::Ended { rank, status }, Step::Started) if agent.numbers().contains(&rank) => {
                 agent.ended += 1;
                 let status = status.map(ExitStatus::from_raw).map_err(io::Error::other);
                 vec![News::Ended { rank, at: Instant::now(), status }]
             }
-            (FromAgent::Failed { text, .. }, Step::Started) => self.lost(host, &text),
+            (FromAgent::Failed(problem), Step::Started) => self.lost(host, &problem.text),
             (FromAgent::Done, Step::Started) => {
                 agent.step = Step::Gone;
                 Vec::new()
@@ -162,11 +162,7 @@ impl Agents {
             (_, Step::Gone) => Vec::new(),
             (said, Step::Called | Step::Planned | Step::Ready(_) | Step::Started) => {
                 let text = format!("its agent's message came out of turn: {said:?}");
-                if self.have_started() {
-                    self.lost(host, &text)
-                } else {
-                    self.unable(host, STATUS_FAILED, &text)
-                }
+                if self.have_started() { self.lost(host, &text) } else { self.unable(host, failed(text)) }
             }
         }
     }
@@ -177,7 +173,7 @@ impl Agents {
             return Vec::new();
         }
         let Some(Agent { step: Step::Ready(Some(place)), .. }) = self.agents.first() else {
-            return self.unable(0, STATUS_FAILED, "its agent has named no place for the meeting");
+            return self.unable(0, failed("its agent has named no place for the meeting".to_owned()));
         };
         let start = ToAgent::Start(*place);
         for agent in &mut self.agents {
@@ -188,12 +184,12 @@ impl Agents {
     }
 
     /// A host cannot start its ranks, so no host does.
-    fn unable(&mut self, host: usize, status: u8, text: &str) -> Vec<News> {
-        let text = format!("host {}: {text}", self.agents[host].plan.host);
+    fn unable(&mut self, host: usize, mut problem: Problem) -> Vec<News> {
+        problem.text = format!("host {}: {}", self.agents[host].plan.host, problem.text);
         self.agents.iter_mut().for_each(|agent| agent.step = Step::Gone);
         self.abandon();
         let ranks = self.agents.iter().flat_map(|agent| agent.numbers()).collect();
-        vec![News::NotStarted { ranks, problem: Problem { status, text } }]
+        vec![News::NotStarted { ranks, problem }]
     }
 
     /// The ranks of a host are lost with it, or only the rest of their output if they have ended.
@@ -214,23 +210,26 @@ impl Agents {
             Step::Gone => Vec::new(),
             Step::Started => self.lost(host, how),
             Step::Called | Step::Planned | Step::Ready(_) => {
-                let (text, status) = not_there(how, status, &self.program);
-                self.unable(host, status, &text)
+                self.unable(host, not_there(how, status, &self.program))
             }
         }
     }
 }
 
-/// The reason why a host has no agent, and the status of the job. A shell ends with 126 or 127 where it finds no
-/// program.
-fn not_there(how: &str, status: Option<i32>, program: &Path) -> (String, u8) {
+fn failed(text: String) -> Problem {
+    Problem { status: STATUS_FAILED, text }
+}
+
+/// Why a host has no agent. A shell ends with 126 or 127 where it finds no program.
+fn not_there(how: &str, status: Option<i32>, program: &Path) -> Problem {
     match status {
         Some(status @ (126 | 127)) => {
             let program = program.display();
             let remedy = "install unisono there, or name its path with --remote-program";
-            (format!("the program {program} is not there or cannot run ({how}): {remedy}"), status as u8)
+            let text = format!("the program {program} is not there or cannot run ({how}): {remedy}");
+            Problem { status: status as u8, text }
         }
-        Some(_) | None => (how.to_owned(), STATUS_FAILED),
+        Some(_) | None => failed(how.to_owned()),
     }
 }
 
@@ -239,7 +238,7 @@ impl Ranks for Agents {
 
     fn signal(&mut self, signal: Signal) {
         if self.have_started() {
-            let written = self.tell_all(&ToAgent::Signal(signal.as_raw()));
+            let written = self.tell_all(&ToAgent::Signal { number: signal.as_raw() });
             // This process is going to stand still, and its threads with it.
             let until = Instant::now() + STOP_WAIT;
             for written in written.iter().filter(|_| Request::of(signal) == Request::Stop) {

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 
 use unisono_communicator::settings;
+use unisono_job::environment::PLACES;
 
 use crate::problem::{Problem, Result};
 
@@ -11,29 +12,23 @@ use crate::problem::{Problem, Result};
 const PREFIXES: [&str; 11] =
     ["UNISONO_", "NCCL_", "CCL_", "HCCL_", "OMP_", "MKL_", "MLFLOW", "MV2", "PYTHON", "RUST_", "UCX"];
 
-/// Settings that say who a process is, where it meets others and which files it has: each host has its own.
-const OWN: [&str; 14] = [
-    "UNISONO_RANK",
-    "UNISONO_WORLD_SIZE",
-    "UNISONO_LOCAL_RANK",
-    "UNISONO_LOCAL_WORLD_SIZE",
-    "UNISONO_CROSS_RANK",
-    "UNISONO_CROSS_SIZE",
+/// Settings of one host or process, besides its place.
+const OWN: [&str; 6] = [
     "UNISONO_HOST_ID",
     "UNISONO_STORE",
     "UNISONO_SECRET_FILE",
     "UNISONO_SECRET_GROUP_FILE",
     "UNISONO_SECRET_FD",
     "UNISONO_REPORT_FD",
-    "UNISONO_MASTER_ADDRESS",
-    "UNISONO_MASTER_PORT",
 ];
+
+fn is_own(name: &str) -> bool {
+    PLACES.contains(&name) || OWN.contains(&name)
+}
 
 /// Whether a variable travels without being named.
 fn travels(name: &str) -> bool {
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        && !OWN.contains(&name)
-        && name != "UNISONO_ADDRESS"
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !is_own(name) && name != "UNISONO_ADDRESS"
 }
 
 /// The variables that travel.
@@ -56,7 +51,7 @@ pub(crate) fn named(words: &[String]) -> Result<Vec<(OsString, OsString)>> {
         if name.is_empty() {
             return Err(refused("the form is NAME or NAME=VALUE"));
         }
-        if OWN.contains(&name) {
+        if is_own(name) {
             return Err(refused("the launcher sets this variable"));
         }
         let here = || settings::environment().find(|(set, _)| set == name).map(|(_, value)| value);
@@ -76,9 +71,13 @@ mod tests {
         for name in ["UNISONO_LOG", "NCCL_DEBUG", "PYTHONPATH", "OMP_NUM_THREADS", "RUST_BACKTRACE"] {
             assert!(travels(name), "{name}");
         }
-        for name in
-            OWN.iter().chain(&["UNISONO_ADDRESS", "HOME", "PATH", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY"])
-        {
+        for name in PLACES.iter().chain(&OWN).chain(&[
+            "UNISONO_ADDRESS",
+            "HOME",
+            "PATH",
+            "SSH_AUTH_SOCK",
+            "AWS_SECRET_ACCESS_KEY",
+        ]) {
             assert!(!travels(name), "{name}");
         }
     }

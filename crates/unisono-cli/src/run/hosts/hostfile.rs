@@ -55,19 +55,17 @@ fn parse_line(line: &str) -> Result<Option<Host>, String> {
             "max_slots" | "max-slots" => &mut slots_max,
             _ => return Err(format!("host {name}: unknown word {key:?}, one of: slots, max_slots")),
         };
-        if place.is_some() {
+        let number = parse_slots(key, value).map_err(|problem| format!("host {name}: {problem}"))?;
+        if place.replace(number).is_some() {
             return Err(format!("host {name}: {key} is there twice"));
         }
-        *place = Some(parse_slots(key, value).map_err(|problem| format!("host {name}: {problem}"))?);
     }
     // Without a number DeepSpeed refuses the line, and Open MPI counts the cores of the host.
     let missing = || format!("host {name}: the number of its slots is missing; write: {name} slots=NUMBER");
     let slots = slots.ok_or_else(missing)?;
-    match slots_max {
-        Some(most) if most < slots => {
-            Err(format!("host {name}: slots={slots} is more than max_slots={most}"))
-        }
-        Some(_) | None => Ok(Some(Host::new(name, slots))),
+    match slots_max.filter(|most| *most < slots) {
+        Some(most) => Err(format!("host {name}: slots={slots} is more than max_slots={most}")),
+        None => Ok(Some(Host::new(name, slots))),
     }
 }
 

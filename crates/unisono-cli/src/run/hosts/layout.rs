@@ -1,5 +1,7 @@
 //! The layout of a job: its ranks on each host, in the order of the hosts.
 
+use std::ops::Range;
+
 use unisono_control::RANKS_MAX;
 
 use super::hostfile::Host;
@@ -8,17 +10,10 @@ use super::hostfile::Host;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) host: String,
-    pub(crate) first_rank: u32,
-    pub(crate) ranks: u32,
+    /// The numbers of its ranks.
+    pub(crate) numbers: Range<u32>,
     /// The numbers of the slots in use, if they are not simply the first ones.
     pub(crate) chosen_slots: Option<Vec<u32>>,
-}
-
-impl Share {
-    /// The numbers of its ranks.
-    pub(crate) fn numbers(&self) -> std::ops::Range<u32> {
-        self.first_rank..self.first_rank + self.ranks
-    }
 }
 
 /// Fills the slots of one host after the other with ranks; all slots if no number is given. A host without a rank has
@@ -41,8 +36,9 @@ pub(crate) fn shares(hosts: Vec<Host>, ranks: Option<u32>) -> Result<Vec<Share>,
             break;
         }
         let ranks = slots.len() as u32;
+        let numbers = first_rank..first_rank + ranks;
         let are_first = slots.iter().copied().eq(0..ranks);
-        shares.push(Share { host: name, first_rank, ranks, chosen_slots: (!are_first).then_some(slots) });
+        shares.push(Share { host: name, numbers, chosen_slots: (!are_first).then_some(slots) });
         first_rank += ranks;
         left -= u64::from(ranks);
     }
@@ -54,9 +50,9 @@ mod tests {
     use super::super::hostfile::{Choice, parse_list};
     use super::*;
 
-    fn laid_out(hosts: &str, ranks: Option<u32>) -> Result<Vec<(String, std::ops::Range<u32>)>, String> {
+    fn laid_out(hosts: &str, ranks: Option<u32>) -> Result<Vec<(String, Range<u32>)>, String> {
         let shares = shares(parse_list(hosts).unwrap(), ranks)?;
-        Ok(shares.iter().map(|share| (share.host.clone(), share.numbers())).collect())
+        Ok(shares.iter().map(|share| (share.host.clone(), share.numbers.clone())).collect())
     }
 
     #[test]
@@ -74,7 +70,7 @@ mod tests {
     fn c10_slots_that_were_chosen_by_number_are_known() {
         let hosts = Choice::Include("a:1,3@b:0").of(parse_list("a:4,b:2").unwrap()).unwrap();
         let shares = shares(hosts, None).unwrap();
-        assert_eq!((shares[0].ranks, shares[0].chosen_slots.clone()), (2, Some(vec![1, 3])));
-        assert_eq!((shares[1].ranks, shares[1].chosen_slots.clone()), (1, None));
+        assert_eq!((shares[0].numbers.len(), shares[0].chosen_slots.clone()), (2, Some(vec![1, 3])));
+        assert_eq!((shares[1].numbers.len(), shares[1].chosen_slots.clone()), (1, None));
     }
 }

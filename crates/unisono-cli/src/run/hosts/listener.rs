@@ -2,6 +2,7 @@
 //! output of its ranks on each stream, which may wait for a reader.
 
 use std::io::{self, BufRead, BufReader};
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdout, ExitStatus};
 use std::sync::Arc;
@@ -22,24 +23,16 @@ use super::message::{FromAgent, ToAgent, parse, read_from_agent, read_line};
 /// The time for which the last words on a standard error are waited for: a background process of ssh may keep it open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(500);
 
-/// An event of the agents.
+/// An event of the agents: a message of one, the end of the command that started it, or that hosts have had time to
+/// answer.
 pub(crate) enum OfAgents {
-    Said {
-        host: usize,
-        said: FromAgent,
-    },
-    /// The command that started the agent has ended, in words and with its exit status.
-    Gone {
-        host: usize,
-        how: String,
-        status: Option<i32>,
-    },
-    /// The hosts have had time to answer.
+    Said { host: usize, said: FromAgent },
+    Gone { host: usize, how: String, status: Option<i32> },
     Due,
 }
 
 /// An intake that several hosts feed; with the last of them its queue ends.
-struct Feed(Intake);
+pub(super) struct Feed(Intake);
 
 impl Drop for Feed {
     fn drop(&mut self) {
@@ -48,16 +41,10 @@ impl Drop for Feed {
 }
 
 /// The intakes of both streams.
-pub(super) struct Feeds([Arc<Feed>; 2]);
+pub(super) type Feeds = [Arc<Feed>; 2];
 
-impl Feeds {
-    pub(super) fn new(intakes: [Intake; 2]) -> Feeds {
-        Feeds(intakes.map(|intake| Arc::new(Feed(intake))))
-    }
-
-    pub(super) fn queue_of_errors(&self) -> Arc<Queue> {
-        self.0[Stream::Err as usize].0.queue.clone()
-    }
+pub(super) fn feeds(intakes: [Intake; 2]) -> Feeds {
+    intakes.map(|intake| Arc::new(Feed(intake)))
 }
 
 /// A piece of output, and its rank.
@@ -68,18 +55,18 @@ pub(super) fn listen(
     host: usize,
     (share, command): (&Share, String),
     (line, ends): (AgentLine, LineEnds),
-    feeds: &Feeds,
+    (feeds, queue): (&Feeds, &Arc<Queue>),
     events: &Sender<Event<OfAgents>>,
 ) -> io::Result<()> {
     let LineEnds { mut process, out, err } = ends;
     let start = |stream: Stream| {
         let (sender, pieces) = channel();
-        let (feed, line, share) = (feeds.0[stream as usize].clone(), line.clone(), share.clone());
-        thread::Builder::new().name("feed".into()).spawn(move || pass_on(&pieces, &feed.0, &line, &share))?;
+        let (feed, line, ranks) = (feeds[stream as usize].clone(), line.clone(), share.numbers.clone());
+        thread::Builder::new().name("feed".into()).spawn(move || pass_on(&pieces, &feed.0, &line, ranks))?;
         io::Result::Ok(sender)
     };
     let pieces = [start(Stream::Out)?, start(Stream::Err)?];
-    let words = HostWords { host: share.host.clone(), queue: feeds.queue_of_errors() };
+    let words = HostWords { host: share.host.clone(), queue: queue.clone() };
     let (last, last_words) = channel();
     thread::Builder::new().name("host".into()).spawn({
         let words = words.clone();
@@ -165,7 +152,7 @@ impl Messages {
                 }
                 message @ (FromAgent::Hello { .. }
                 | FromAgent::Ready { .. }
-                | FromAgent::Failed { .. }
+                | FromAgent::Failed(_)
                 | FromAgent::NotStarted { .. }
                 | FromAgent::Ended { .. }) => self.say(message),
             }
@@ -190,17 +177,17 @@ impl Messages {
 }
 
 /// Hands on output until the agent sends no more.
-fn pass_on(pieces: &Receiver<Piece>, intake: &Intake, line: &AgentLine, share: &Share) {
+fn pass_on(pieces: &Receiver<Piece>, intake: &Intake, line: &AgentLine, ranks: Range<u32>) {
     let stream = intake.stream;
     for (rank, piece) in pieces {
         let bytes = piece.len();
         // An agent speaks for its own ranks.
-        if share.numbers().contains(&rank) && !intake.take(rank, piece) {
+        if ranks.contains(&rank) && !intake.take(rank, piece) {
             line.send(&ToAgent::Refused { stream, rank });
         }
         line.send(&ToAgent::Taken { stream, bytes });
     }
     if stream == Stream::Err {
-        share.numbers().for_each(|rank| intake.words.end(rank));
+        ranks.for_each(|rank| intake.words.end(rank));
     }
 }

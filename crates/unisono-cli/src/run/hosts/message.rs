@@ -5,10 +5,14 @@
 //! | --- | --- | --- |
 //! | agent | `Hello` | first; lines before it are words of the host |
 //! | launcher | `Plan` | after the hello of an agent of the same version |
-//! | agent | `Ready`, or `Failed` | the host can obey the plan |
+//! | agent | `Ready`, or `Failed` | the host can obey the plan, the first one with the place of the meeting; or not |
 //! | launcher | `Start` | all hosts are ready |
-//! | agent | `Output`, `Report`, `Ended`, `NotStarted` | while its ranks run |
-//! | launcher | `Signal`, `HasLeft`, `Taken`, `Refused` | while ranks run |
+//! | agent | `NotStarted` | the ranks from this one on have not been started |
+//! | agent | `Output`, `Report` | so many bytes follow: a piece of a rank's output, or a report |
+//! | agent | `Ended` | a rank has this wait status, or is lost for this reason |
+//! | launcher | `Signal` | ranks get it |
+//! | launcher | `HasLeft` | a rank of any host has ended, and will not come to the meeting |
+//! | launcher | `Taken`, `Refused` | it has taken so many bytes; nobody reads the output of this rank any more |
 //! | launcher | `Finish` | all ranks of the job have ended |
 //! | agent | `Done` | all output has been sent |
 //!
@@ -24,6 +28,7 @@ use unisono_job::secret::SECRET_BYTES;
 use super::super::meeting::MeetingPlace;
 use super::super::output::{PIECE_BYTES_MAX, Stream};
 use super::super::plan::HostPlan;
+use crate::problem::Problem;
 
 /// Launcher and agents must be of one version: the messages are of no other.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -60,78 +65,23 @@ impl AgentPlan {
 pub(crate) enum ToAgent {
     Plan(Box<AgentPlan>),
     Start(MeetingPlace),
-    /// The number of the signal.
-    Signal(i32),
-    /// A rank of any host has ended, and will not come to the meeting.
-    HasLeft {
-        rank: u32,
-        how: String,
-    },
-    /// The launcher has taken so many bytes.
-    Taken {
-        stream: Stream,
-        bytes: usize,
-    },
-    /// Nobody reads the output of this rank any more.
-    Refused {
-        stream: Stream,
-        rank: u32,
-    },
-    Finish {
-        has_failed: bool,
-    },
+    Signal { number: i32 },
+    HasLeft { rank: u32, how: String },
+    Taken { stream: Stream, bytes: usize },
+    Refused { stream: Stream, rank: u32 },
+    Finish { has_failed: bool },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
-    Hello {
-        version: String,
-    },
-    /// The first host has the place of the meeting.
-    Ready {
-        place: Option<MeetingPlace>,
-    },
-    /// The host cannot obey the plan.
-    Failed {
-        status: u8,
-        text: String,
-    },
-    /// The ranks from this one on have not been started.
-    NotStarted {
-        from: u32,
-        status: u8,
-        text: String,
-    },
-    /// A piece of a rank's output follows.
-    Output {
-        rank: u32,
-        stream: Stream,
-        bytes: usize,
-    },
-    /// A report follows.
-    Report {
-        bytes: usize,
-    },
-    /// The wait status of a rank, or why it is lost.
-    Ended {
-        rank: u32,
-        status: Result<i32, String>,
-    },
+    Hello { version: String },
+    Ready { place: Option<MeetingPlace> },
+    Failed(Problem),
+    NotStarted { from: u32, problem: Problem },
+    Output { rank: u32, stream: Stream, bytes: usize },
+    Report { bytes: usize },
+    Ended { rank: u32, status: Result<i32, String> },
     Done,
-}
-
-impl FromAgent {
-    fn bytes_behind(&self) -> usize {
-        match self {
-            FromAgent::Output { bytes, .. } | FromAgent::Report { bytes } => *bytes,
-            FromAgent::Hello { .. }
-            | FromAgent::Ready { .. }
-            | FromAgent::Failed { .. }
-            | FromAgent::NotStarted { .. }
-            | FromAgent::Ended { .. }
-            | FromAgent::Done => 0,
-        }
-    }
 }
 
 /// A message as it is sent.
@@ -181,7 +131,11 @@ pub(crate) fn parse(line: &[u8]) -> io::Result<FromAgent> {
 pub(crate) fn read_from_agent(source: &mut impl BufRead) -> io::Result<Option<(FromAgent, Vec<u8>)>> {
     let Some(line) = read_line(source)? else { return Ok(None) };
     let message = parse(&line)?;
-    let bytes = message.bytes_behind();
+    let bytes = match &message {
+        FromAgent::Output { bytes, .. } | FromAgent::Report { bytes } => *bytes,
+        FromAgent::Hello { .. } | FromAgent::Ready { .. } | FromAgent::Failed(_) => 0,
+        FromAgent::NotStarted { .. } | FromAgent::Ended { .. } | FromAgent::Done => 0,
+    };
     if bytes > PIECE_BYTES_MAX {
         return Err(io::Error::other(format!("{bytes} bytes are announced, {PIECE_BYTES_MAX} are allowed")));
     }

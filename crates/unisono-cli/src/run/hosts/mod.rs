@@ -51,14 +51,11 @@ impl Hosts {
     pub(crate) fn of_arguments(arguments: &HostArguments, ranks: Option<u32>) -> Result<Option<Hosts>> {
         let HostArguments { hosts, hostfile, include, exclude, rsh, remote_program, wdir } = arguments;
         let named = match (hosts, hostfile) {
-            (Some(list), _) => {
-                parse_list(list).map_err(|problem| Problem::usage(format!("--hosts {list}: {problem}")))?
-            }
+            (Some(list), _) => parse_list(list).map_err(|problem| format!("--hosts {list}: {problem}")),
             (None, Some(path)) => {
-                let refused =
-                    |problem: String| Problem::usage(format!("--hostfile {}: {problem}", path.display()));
-                let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-                parse_hostfile(&text).map_err(refused)?
+                let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+                let hosts = text.and_then(|text| parse_hostfile(&text));
+                hosts.map_err(|problem| format!("--hostfile {}: {problem}", path.display()))
             }
             (None, None) => return Ok(None),
         };
@@ -67,20 +64,17 @@ impl Hosts {
             (None, Some(text)) => Choice::Exclude(text),
             (None, None) => Choice::All,
         };
-        let shares = choice.of(named).and_then(|chosen| shares(chosen, ranks)).map_err(Problem::usage)?;
-        let directory = match wdir {
-            Some(directory) => directory.clone(),
-            None => {
-                std::env::current_dir().map_err(|error| Problem::failed("the working directory", error))?
-            }
-        };
+        let chosen = named.and_then(|named| choice.of(named));
+        let shares = chosen.and_then(|chosen| shares(chosen, ranks)).map_err(Problem::usage)?;
+        let directory = wdir.clone().map_or_else(std::env::current_dir, Ok);
+        let directory = directory.map_err(|error| Problem::failed("the working directory", error))?;
         let (rsh, program) = (rsh.clone(), remote_program.clone());
         Ok(Some(Hosts { shares, rsh, program, directory }))
     }
 
     /// The number of ranks on all hosts.
     pub(crate) fn ranks(&self) -> u32 {
-        self.shares.iter().map(|share| share.ranks).sum()
+        self.shares.last().map_or(0, |share| share.numbers.end)
     }
 
     /// The variables that the ranks of a host get from here.

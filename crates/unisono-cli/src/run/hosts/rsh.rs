@@ -15,19 +15,15 @@ const LOCALHOST: &str = "localhost";
 /// The words behind the program that make it an agent.
 const AGENT: [&str; 2] = ["run", "--agent"];
 
-/// A command that runs a line on a host: a program and its first arguments.
+/// A command that runs a line on a host: a program, which is there, and its first arguments.
 #[derive(Clone, Debug)]
-pub(crate) struct Rsh {
-    program: String,
-    arguments: Vec<String>,
-}
+pub(crate) struct Rsh(Vec<String>);
 
 impl Rsh {
     /// Takes the words of a command.
     pub(crate) fn parse(text: &str) -> Result<Rsh, String> {
-        let mut words = text.split_whitespace().map(str::to_owned);
-        let program = words.next().ok_or("a command is needed, such as ssh")?;
-        Ok(Rsh { program, arguments: words.collect() })
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        if words.is_empty() { Err("a command is needed, such as ssh".into()) } else { Ok(Rsh(words)) }
     }
 
     /// The command for a host. `program` is the path of this program there.
@@ -37,8 +33,8 @@ impl Rsh {
             command.args(AGENT);
             return command;
         }
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg(host);
+        let mut command = Command::new(&self.0[0]);
+        command.args(&self.0[1..]).arg(host);
         // A shell of the host takes it apart.
         let quoted = program.display().to_string().replace('\'', r"'\''");
         command.arg(format!("exec '{quoted}' {}", AGENT.join(" ")));
@@ -47,7 +43,7 @@ impl Rsh {
 
     /// The name of the command for a host, for messages.
     pub(super) fn name(&self, host: &str) -> String {
-        let name = if is_here(host) { "the agent" } else { &self.program };
+        let name = if is_here(host) { "the agent" } else { &self.0[0] };
         name.rsplit('/').next().unwrap_or(name).to_owned()
     }
 }
