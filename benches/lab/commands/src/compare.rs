@@ -64,7 +64,7 @@ fn install(peers: &Path) -> Result<(), String> {
 }
 
 /// Installs packages in an environment of their own.
-pub(crate) fn install_packages(folder: &Path, packages: &[&str]) -> Result<(), String> {
+fn install_packages(folder: &Path, packages: &[&str]) -> Result<(), String> {
     let python = folder.join("bin/python");
     if !python.exists() {
         succeed(Command::new("python3").args(["-m", "venv"]).arg(folder))?;

@@ -54,19 +54,42 @@ fn name(name: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
+/// A recorded value.
+fn value<'v>(variables: &'v Variables, name: &str) -> &'v str {
+    variables.iter().find(|(set, _)| *set == name).unwrap().1
+}
+
+/// The step of Slurm that a recording is of.
+fn step(variables: &Variables) -> String {
+    format!("{}.{}", value(variables, "SLURM_JOB_ID"), value(variables, "SLURM_STEP_ID"))
+}
+
+/// The name of Open MPI's job.
+fn pmix(variables: &Variables) -> String {
+    format!("pmix {}", value(variables, "PMIX_NAMESPACE"))
+}
+
 /// Rows: A1, C2, C3, C4
 #[test]
 fn launchers_on_one_host_are_understood() {
     let here = ((2, 4), (Some(2), Some(4)));
-    let openmpi = (here.0, (Some(1), Some(4)), Launcher::OpenMpi, name("pmix prterun-vm-1479@1"), None);
-    assert_eq!(told(&recorded!("openmpi-5.0.11")), openmpi);
+    let openmpi = recorded!("openmpi-5.0.11");
+    let local: u32 = value(&openmpi, "OMPI_COMM_WORLD_LOCAL_RANK").parse().unwrap();
+    let expected = (here.0, (Some(local), Some(4)), Launcher::OpenMpi, Some(pmix(&openmpi)), None);
+    assert_eq!(told(&openmpi), expected);
     for hydra in [recorded!("mpich-5.0.2"), recorded!("intel-mpi-2021.18.1")] {
         assert_eq!(told(&hydra), (here.0, here.1, Launcher::Pmi, None, None));
     }
     let torchrun = (here.0, here.1, Launcher::Named, name("torchrun none 29500 0"), at("localhost", None));
     assert_eq!(told(&recorded!("torchrun")), torchrun);
-    let pmi2 = (here.0, here.1, Launcher::Slurm, name("slurm 6.3"), at("node07", Some("6.3")));
-    assert_eq!(told(&recorded!("slurm-22.05.8-pmi2")), pmi2);
+    let agents = recorded!("torchrun-two-hosts");
+    let port = value(&agents, "MASTER_PORT");
+    let named = (name(&format!("torchrun job7 {port}")), Some(("node07".to_owned(), port.parse().unwrap())));
+    assert_eq!(told(&agents), ((3, 4), (Some(1), Some(2)), Launcher::Named, named.0, named.1));
+    let pmi2 = recorded!("slurm-22.05.8-pmi2");
+    let step = step(&pmi2);
+    let named = (name(&format!("slurm {step}")), at("node07", Some(&step)));
+    assert_eq!(told(&pmi2), (here.0, here.1, Launcher::Slurm, named.0, named.1));
     let host = "c5n-st-c5n18xlarge-1";
     let one = ((0, 1), (Some(0), Some(1)), Launcher::Slurm, name("slurm 134.0"), at(host, Some("134.0")));
     assert_eq!(told(&recorded!("slurm-20.11-srun")), one);
@@ -77,13 +100,15 @@ fn launchers_on_one_host_are_understood() {
 fn a_run_has_the_name_that_its_launcher_gives() {
     let run = |variables: &[(&str, &str)]| read(variables).unwrap().launcher_run;
     let slurm = recorded!("slurm-22.05.8-srun");
-    assert_eq!(run(&slurm), name("Slurm's step 6.2"));
-    assert_eq!(run(&recorded!("openmpi-5.0.11")), name("the PMIx namespace prterun-vm-1479@1"));
+    let of_step = Some(format!("Slurm's step {}", step(&slurm)));
+    assert_eq!(run(&slurm), of_step);
+    let openmpi = recorded!("openmpi-5.0.11");
+    assert_eq!(run(&openmpi), Some(format!("the PMIx namespace {}", value(&openmpi, "PMIX_NAMESPACE"))));
     assert_eq!(run(&recorded!("torchrun")), name("torchrun's run none"));
     assert_eq!(run(&recorded!("mpich-5.0.2")), None);
     let named = |rank, size| [("RANK", rank), ("WORLD_SIZE", size), ("UNISONO_JOB", "mine")];
     assert_eq!(run(&named("3", "4")), None, "by hand");
-    assert_eq!(run(&[&named("3", "4")[..], &slurm].concat()), name("Slurm's step 6.2"));
+    assert_eq!(run(&[&named("3", "4")[..], &slurm].concat()), of_step);
     assert_eq!(run(&[&named("9", "16")[..], &slurm].concat()), None, "several in each process of the step");
     let long = "x".repeat(2 * RUN_BYTES_MAX);
     let torchrun = [&named("3", "4")[..], &[("TORCHELASTIC_RUN_ID", long.as_str())]].concat();
@@ -94,23 +119,19 @@ fn a_run_has_the_name_that_its_launcher_gives() {
 #[test]
 fn ranks_on_several_hosts_of_slurm_meet_at_one_place() {
     let last = ((3, 4), (Some(1), Some(2)));
-    let job = "pmix prterun-node07-27868@1";
-    let (job, place) = (name(job), at("node07", Some(job)));
-    let first = told(&recorded!("slurm-22.05.8-openmpi-5.0.11-first-host"));
-    assert_eq!(first, ((0, 4), (Some(0), Some(2)), Launcher::OpenMpi, job.clone(), place.clone()));
+    let first = recorded!("slurm-22.05.8-openmpi-5.0.11-first-host");
+    let job = pmix(&first);
+    let (job, place) = (name(&job), at("node07", Some(&job)));
+    assert_eq!(told(&first), ((0, 4), (Some(0), Some(2)), Launcher::OpenMpi, job.clone(), place.clone()));
     let second = told(&recorded!("slurm-22.05.8-openmpi-5.0.11-second-host"));
     assert_eq!(second, (last.0, last.1, Launcher::OpenMpi, job, place));
-    for (hydra, step) in [
-        (recorded!("slurm-22.05.8-mpich-5.0.2"), "6.8"),
-        (recorded!("slurm-22.05.8-intel-mpi-2021.18.1"), "6.10"),
-    ] {
-        assert_eq!(told(&hydra), (last.0, last.1, Launcher::Pmi, None, at("node07", Some(step))));
+    for hydra in [recorded!("slurm-22.05.8-mpich-5.0.2"), recorded!("slurm-22.05.8-intel-mpi-2021.18.1")] {
+        assert_eq!(told(&hydra), (last.0, last.1, Launcher::Pmi, None, at("node07", Some(&step(&hydra)))));
     }
-    let srun = told(&recorded!("slurm-22.05.8-srun"));
-    assert_eq!(
-        srun,
-        (last.0, (Some(1), None), Launcher::Slurm, name("slurm 6.2"), at("node07", Some("6.2")))
-    );
+    let srun = recorded!("slurm-22.05.8-srun");
+    let step = step(&srun);
+    let named = (name(&format!("slurm {step}")), at("node07", Some(&step)));
+    assert_eq!(told(&srun), (last.0, (Some(1), None), Launcher::Slurm, named.0, named.1));
 }
 
 #[test]

@@ -1,78 +1,62 @@
-//! A cluster of Slurm for the length of one job: two nodes on this machine, each with a host name of its own.
+//! A cluster of Slurm of two nodes, for as long as their hosts live.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use super::{Outcome, command, judge};
+use super::hosts::{Hosts, NAMES};
+use super::jobs::Job;
+use super::local::Found;
+use super::way::Way;
 use crate::workspaces::succeed;
 
 const PROGRAMS: [&str; 5] = ["slurmctld", "slurmd", "srun", "sbatch", "munged"];
-const NODES: [&str; 2] = ["node07", "node08"];
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// Ports of the controller, and of the nodes.
-const PORTS: [u16; 3] = [26_817, 26_821, 26_822];
-
-/// Runs a command with the host name `$0`, in a namespace where the nodes' names resolve.
-const ON_NODE: &str = r#"mount --bind "$CLUSTER/hosts" /etc/hosts && hostname "$0" && exec "$@""#;
-
-/// The daemons, which end with this.
-struct Cluster {
-    folder: PathBuf,
+/// The daemons, which end with their hosts.
+pub(super) struct Cluster<'h> {
+    hosts: &'h Hosts,
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let files = NODES.map(|node| format!("{node}.pid"));
-        for file in files.iter().map(String::as_str).chain(["slurmctld.pid", "munged.pid"]) {
-            let pid = fs::read_to_string(self.folder.join(file)).unwrap_or_default();
-            if !pid.is_empty() {
-                // A process that has ended already needs no signal.
-                let _ = Command::new("kill").arg(pid.trim()).status();
+impl<'h> Cluster<'h> {
+    /// Starts it; an error says why this machine cannot.
+    pub(super) fn start(hosts: &'h Hosts) -> Result<Cluster<'h>, String> {
+        for program in PROGRAMS {
+            let found = Command::new("sh").args(["-c", "command -v \"$0\" >/dev/null", program]).status();
+            if !found.is_ok_and(|status| status.success()) {
+                let packages = "Debian has slurmctld, slurmd, slurm-client and munge";
+                return Err(format!("{program} is not here; {packages}"));
             }
         }
-    }
-}
-
-impl Cluster {
-    fn on_node(&self, node: &str, words: &[&str]) -> Command {
-        let mut command = command(Path::new("unshare"), None);
-        command.args(["--mount", "--uts", "sh", "-c", ON_NODE, node]).args(words).current_dir(&self.folder);
-        command.env("CLUSTER", &self.folder).env("SLURM_CONF", self.folder.join("slurm.conf"));
-        command
-    }
-
-    fn start(folder: &Path) -> Result<Cluster, String> {
-        let problem = |error: std::io::Error| format!("{}: {error}", folder.display());
-        if folder.exists() {
-            fs::remove_dir_all(folder).map_err(problem)?;
-        }
+        let folder = &hosts.folder;
+        let problem = |error: io::Error| format!("{}: {error}", folder.display());
         fs::create_dir_all(folder.join("state")).map_err(problem)?;
-        let address = address()?;
-        let hosts: String = NODES.iter().map(|node| format!("{address} {node}\n")).collect();
-        fs::write(folder.join("hosts"), format!("127.0.0.1 localhost\n{hosts}")).map_err(problem)?;
-        fs::write(folder.join("slurm.conf"), configuration(folder, &address)).map_err(problem)?;
-        let cluster = Cluster { folder: folder.to_owned() };
-        let key = "umask 077; mkdir -p config/unisono; head -c 64 /dev/urandom > munge.key; \
-                   head -c 32 /dev/urandom > config/unisono/secret";
-        succeed(Command::new("sh").args(["-c", key]).current_dir(folder))?;
-        let file = |option: &str, name: &str| format!("--{option}={}", folder.join(name).display());
+        fs::write(folder.join("slurm.conf"), configuration(hosts)).map_err(problem)?;
+        let cluster = Cluster { hosts };
+        let done = |host: usize, words: &[&str]| {
+            let unable = |_| format!("{} fails here; {} has the logs", words[0], folder.display());
+            succeed(&mut cluster.command(host, words)).map_err(unable)
+        };
+        done(0, &["sh", "-c", "umask 077; head -c 64 /dev/urandom >munge.key"])?;
         // By force, because the folders above this one may be open to a group.
         let files = [("socket", "munge.socket"), ("key-file", "munge.key"), ("log-file", "munged.log")];
         let files = files.into_iter().chain([("pid-file", "munged.pid"), ("seed-file", "munged.seed")]);
-        let files = files.map(|(option, name)| file(option, name));
-        succeed(Command::new("munged").arg("--force").args(files))?;
-        succeed(&mut cluster.on_node(NODES[0], &["slurmctld", "-c"]))?;
-        for node in NODES {
-            succeed(&mut cluster.on_node(node, &["slurmd", "-N", node]))?;
+        let files = files.map(|(option, name)| format!("--{option}={}", folder.join(name).display()));
+        let files: Vec<String> = files.collect();
+        done(
+            0,
+            &[&["munged", "--force"][..], &files.iter().map(String::as_str).collect::<Vec<_>>()].concat(),
+        )?;
+        done(0, &["slurmctld", "-c"])?;
+        for (host, name) in NAMES.iter().enumerate() {
+            done(host, &["slurmd", "-N", name])?;
         }
         let until = Instant::now() + START_MAX;
         while Instant::now() < until {
-            let states =
-                cluster.on_node(NODES[0], &["sinfo", "-h", "-N", "-o", "%t"]).output().map_err(problem)?;
-            if String::from_utf8_lossy(&states.stdout).lines().filter(|state| *state == "idle").count() == 2 {
+            let states = cluster.command(0, &["sinfo", "-h", "-N", "-o", "%t"]).output().map_err(problem)?;
+            let states = String::from_utf8_lossy(&states.stdout).into_owned();
+            if states.lines().filter(|state| *state == "idle").count() == NAMES.len() {
                 return Ok(cluster);
             }
             std::thread::sleep(Duration::from_millis(200));
@@ -80,87 +64,85 @@ impl Cluster {
         Err(format!("no nodes within {START_MAX:?}; {} has the logs", folder.display()))
     }
 
-    /// Waits for a script that runs on the first of both nodes, and gives its output.
-    fn batch(&self, script: &str) -> std::io::Result<Output> {
-        fs::write(self.folder.join("script"), format!("#!/bin/sh\n{script}\n"))?;
-        let words = ["sbatch", "--wait", "-N", "2", "-n", "4", "-o", "out", "script"];
-        let output = self.on_node(NODES[0], &words).output()?;
-        Ok(Output { stdout: fs::read(self.folder.join("out"))?, ..output })
+    fn command(&self, host: usize, words: &[&str]) -> Command {
+        let mut command = self.hosts.command(host, words);
+        command.env("SLURM_CONF", self.hosts.folder.join("slurm.conf"));
+        command
+    }
+
+    fn version(&self) -> String {
+        let said = self.command(0, &["srun", "--version"]).output().map(|output| output.stdout);
+        let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+        said.split_whitespace().last().unwrap_or("unknown").to_owned()
+    }
+
+    /// Waits for a batch script, which runs on the first node of both, and gives its output.
+    fn batch(&self, launcher: &str, line: &str) -> io::Result<Output> {
+        let folder = &self.hosts.folder;
+        fs::write(folder.join("line"), line)?;
+        fs::write(folder.join("script"), format!("#!/bin/sh\n{launcher} sh line\n"))?;
+        let words = ["sbatch", "--wait", "-N", "2", "-n", "4", "-o", "out", "-e", "err", "script"];
+        let output = self.command(0, &words).output()?;
+        let [stdout, stderr] = [fs::read(folder.join("out"))?, fs::read(folder.join("err"))?];
+        Ok(Output { stdout, stderr, ..output })
+    }
+
+    /// srun, and the managers that are here, in an allocation.
+    pub(super) fn ways<'c>(&'c self, managers: &[Found]) -> Vec<Way<'c>> {
+        let version = self.version();
+        let srun = |options: &'static str, jobs, recording: Option<(usize, &str)>| {
+            let words = ["srun", "-n", "4"].into_iter().chain(options.split(' '));
+            let words: Vec<&str> = words.chain(["sh", "-c"]).collect();
+            let start = move |line: &str| self.command(0, &[&words[..], &[line]].concat()).output();
+            let named = recording.map(|(rank, name)| (rank, format!("slurm-{version}-{name}")));
+            let recordings = named.into_iter().collect();
+            Way { name: format!("srun -n 4 {options}"), jobs, recordings, start: Box::new(start) }
+        };
+        let in_two = |line: &str| self.batch("srun -N 1 -n 4 --mpi=pmi2", line);
+        let mut ways = vec![
+            srun("-N 1", Job::ON_ONE_HOST, None),
+            srun("-N 2", Job::ON_TWO_HOSTS, Some((3, "srun"))),
+            srun("-N 2 --mpi=pmi2", Job::ON_TWO_HOSTS, None),
+            Way {
+                name: "srun -n 4 -N 1 --mpi=pmi2 in an allocation of two hosts".into(),
+                jobs: Job::ON_ONE_HOST,
+                recordings: vec![(2, format!("slurm-{version}-pmi2"))],
+                start: Box::new(in_two),
+            },
+        ];
+        for Found { manager, program, recorded } in managers {
+            let Ok(program) = program else { continue };
+            let launcher = format!("{} {}", program.display(), manager.on_two);
+            let start = move |line: &str| self.batch(&launcher, line);
+            let name = format!("{} in an allocation of two hosts", manager.name);
+            let name_of = |end: &str| format!("slurm-{version}-{recorded}{end}");
+            let recordings =
+                manager.recorded_on_two.iter().map(|(rank, end)| (*rank, name_of(end))).collect();
+            ways.push(Way { name, jobs: manager.jobs_on_two, recordings, start: Box::new(start) });
+        }
+        ways
     }
 }
 
-fn configuration(folder: &Path, address: &str) -> String {
-    let folder = folder.display();
-    let [controller, first, second] = PORTS;
-    let node = |name: &str, port: u16| {
-        format!("NodeName={name} NodeHostname={name} NodeAddr={address} Port={port} CPUs=4 State=UNKNOWN\n")
+fn configuration(hosts: &Hosts) -> String {
+    let folder = hosts.folder.display();
+    let node = |(host, name): (usize, &&str)| {
+        format!(
+            "NodeName={name} NodeHostname={name} NodeAddr={} CPUs=4 State=UNKNOWN\n",
+            Hosts::address(host)
+        )
     };
     format!(
-        "ClusterName=unisono\nSlurmctldHost={}({address})\nSlurmUser=root\nSlurmdUser=root\nMpiDefault=none\n\
+        "ClusterName=unisono\nSlurmctldHost={}({})\nSlurmUser=root\nSlurmdUser=root\nMpiDefault=none\n\
          AuthType=auth/munge\nAuthInfo=socket={folder}/munge.socket\nCredType=cred/munge\n\
          ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
          SelectType=select/linear\nSwitchType=switch/none\nSlurmdParameters=config_overrides\nReturnToService=2\n\
-         SlurmctldPort={controller}\nStateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool-%n\n\
+         StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool-%n\n\
          SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/%n.pid\n\
-         SlurmctldLogFile={folder}/slurmctld.log\nSlurmdLogFile={folder}/%n.log\n{}{}\
+         SlurmctldLogFile={folder}/slurmctld.log\nSlurmdLogFile={folder}/%n.log\n{}\
          PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
-        NODES[0],
-        node(NODES[0], first),
-        node(NODES[1], second),
+        NAMES[0],
+        Hosts::address(0),
+        NAMES.iter().enumerate().map(node).collect::<String>(),
     )
-}
-
-/// An address of this machine that its nodes reach each other by.
-fn address() -> Result<String, String> {
-    let output = Command::new("hostname").arg("-I").output().map_err(|error| format!("hostname: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let first = text.split_whitespace().next().map(str::to_owned);
-    first.ok_or_else(|| "this machine has no address but loopback".to_owned())
-}
-
-/// Why no cluster can be started here.
-fn obstacle() -> Option<String> {
-    let is_there = |program: &&str| {
-        let found = Command::new("sh").args(["-c", "command -v \"$0\" > /dev/null", program]).status();
-        found.is_ok_and(|status| status.success())
-    };
-    if let Some(program) = PROGRAMS.iter().find(|program| !is_there(program)) {
-        return Some(format!("{program} is not here; Debian has slurmctld, slurmd, slurm-client and munge"));
-    }
-    let namespaces = Command::new("unshare").args(["--mount", "--uts", "hostname", "node"]).output();
-    let may = namespaces.is_ok_and(|output| output.status.success());
-    (!may).then(|| "namespaces of mounts and host names need root".to_owned())
-}
-
-/// srun starts ranks on one node and on both, with PMI 2 and without; mpirun and mpiexec start them from a script.
-pub(super) fn jobs(
-    folder: &Path,
-    program: &Path,
-    managers: &[(&'static str, PathBuf)],
-) -> Vec<(String, Outcome)> {
-    let skipped = |why: String| vec![("Slurm".to_owned(), Outcome::Skipped(why))];
-    if let Some(why) = obstacle() {
-        return skipped(why);
-    }
-    let cluster = match Cluster::start(folder) {
-        Ok(cluster) => cluster,
-        Err(why) => return skipped(why),
-    };
-    let program = program.display();
-    // Ranks on one host need no secret.
-    let srun = |options: &str, config: &str| {
-        let line = format!("XDG_CONFIG_HOME=$PWD/{config} srun -n 4 {options} {program}");
-        (format!("srun {options}"), line)
-    };
-    let mut scripts: Vec<(String, String)> = vec![
-        srun("-N 1", "none"),
-        srun("-N 1 --mpi=pmi2", "none"),
-        srun("-N 2", "config"),
-        srun("-N 2 --mpi=pmi2", "config"),
-    ];
-    for (words, bin) in managers {
-        let line = format!("XDG_CONFIG_HOME=$PWD/config PATH={}:$PATH {words} {program}", bin.display());
-        scripts.push((format!("{words} on two hosts of Slurm"), line));
-    }
-    scripts.into_iter().map(|(name, script)| (name, judge(cluster.batch(&script)))).collect()
 }
