@@ -9,11 +9,12 @@
 //! | `wait` | the time that a call has waited, and the consequences |
 //! | `idling` | whether an idle thread looks at its links, gives its core away, or sleeps |
 //! | `time_slice` | a short slice for a thread that waits beside other work on its core |
-//! | `monitor` | the thread that holds the links, and the waiting threads |
+//! | `monitor`, `links_state` | the thread that holds the links, and the waiting threads |
 //! | `progress_threads` | the threads that move calls of all communicators, and run code of the program after them |
 
 pub(crate) mod call;
 pub(crate) mod idling;
+pub(crate) mod links_state;
 pub(crate) mod monitor;
 pub(crate) mod pause;
 pub(crate) mod progress_threads;

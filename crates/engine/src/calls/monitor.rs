@@ -6,12 +6,12 @@
 //! holder.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use unisono_communicator::AfterEnd;
 
+use crate::calls::links_state::{LinksWord, Threads};
 use crate::calls::progress_threads::Pool;
 use crate::lock;
 
@@ -27,16 +27,14 @@ pub(crate) struct Monitor {
     changed: Condvar,
     /// Notified when work is urgent: a progress thread that stands aside goes on.
     urgent: Condvar,
-    /// The number of threads that want the links. It changes under the lock; the holder reads it between polls.
-    wanting: AtomicUsize,
+    /// The holder and the waiting threads. A change that a sleeping thread waits for is made before the lock is taken
+    /// to wake it.
+    links: LinksWord,
     pool: Arc<Pool>,
 }
 
 #[derive(Default)]
 struct MonitorState {
-    is_held: bool,
-    /// The number of threads that wait for `changed`.
-    sleepers: usize,
     /// The number of callbacks that wait for ends of calls. If there is any, the progress thread moves calls at once.
     awaited_callbacks: usize,
     command: Command,
@@ -91,58 +89,68 @@ impl Monitor {
     }
 
     /// Takes the links if nobody holds or wants them.
+    #[inline]
     pub(crate) fn try_take_links(&self) -> bool {
-        let mut state = self.lock();
-        !self.is_wanted() && !std::mem::replace(&mut state.is_held, true)
+        self.links.take_if(|state| !state.is_wanted())
     }
 
     /// Takes the links; `wake` wakes their holder, if there is one.
     #[inline]
     pub(crate) fn take_links(&self, wake: impl FnOnce()) {
-        let mut state = self.lock();
-        if state.is_held {
-            self.wanting.fetch_add(1, Ordering::SeqCst);
-            drop(state);
-            wake();
-            state = self.lock();
-            state.sleepers += 1;
-            let held = self.changed.wait_while(state, |state| state.is_held);
-            state = held.unwrap_or_else(PoisonError::into_inner);
-            state.sleepers -= 1;
-            state.is_held = true;
-            self.wanting.fetch_sub(1, Ordering::SeqCst);
-            // A thread that has lent the links wants them back now.
-            return self.notify(state);
+        if !self.links.take_if(|_| true) {
+            self.await_links(wake);
         }
-        state.is_held = true;
+    }
+
+    #[cold]
+    fn await_links(&self, wake: impl FnOnce()) {
+        self.links.add(Threads::Wanting);
+        wake();
+        self.sleep_until(|| self.links.take_if(|_| true));
+        // A thread that has lent the links wants them back now.
+        if self.links.remove(Threads::Wanting).has_sleepers() {
+            self.wake_sleepers();
+        }
+    }
+
+    /// Sleeps until the links have changed so.
+    fn sleep_until(&self, is_so: impl Fn() -> bool) {
+        let state = self.lock();
+        self.links.add(Threads::Sleeping);
+        drop(self.changed.wait_while(state, |_| !is_so()));
+        self.links.remove(Threads::Sleeping);
     }
 
     /// Gives the links to the threads that want them, and takes them back afterwards.
     pub(crate) fn lend_links(&self, wake: impl FnOnce()) {
         self.give_links_back();
-        let mut state = self.lock();
-        state.sleepers += 1;
-        let wanted = self.changed.wait_while(state, |_| self.is_wanted());
-        wanted.unwrap_or_else(PoisonError::into_inner).sleepers -= 1;
+        self.sleep_until(|| !self.is_wanted());
         self.take_links(wake);
     }
 
     #[inline]
     pub(crate) fn give_links_back(&self) {
-        let mut state = self.lock();
-        state.is_held = false;
-        self.notify(state);
+        if self.links.give_back().has_sleepers() {
+            self.wake_sleepers();
+        }
+    }
+
+    /// A thread that has found nothing changed under the lock sleeps once the lock is free.
+    #[cold]
+    fn wake_sleepers(&self) {
+        drop(self.lock());
+        self.changed.notify_all();
     }
 
     /// Whether a thread holds the links.
     pub(crate) fn is_held(&self) -> bool {
-        self.lock().is_held
+        self.links.state().is_held()
     }
 
     /// Whether a thread waits for the links.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
-        self.wanting.load(Ordering::SeqCst) > 0
+        self.links.state().is_wanted()
     }
 
     /// Notes that a call has ended. The work after it goes to a progress thread. Threads are woken if one of them
@@ -151,22 +159,13 @@ impl Monitor {
     pub(crate) fn announce(&self, after_end: Option<AfterEnd>, is_awaited: impl FnOnce() -> bool) {
         let mut state = self.lock();
         state.awaited_callbacks -= after_end.as_ref().map_or(0, AfterEnd::callbacks);
-        if is_awaited() {
-            self.notify(state);
-        } else {
-            drop(state);
-        }
-        if let Some(after_end) = after_end {
-            self.pool.push(after_end);
-        }
-    }
-
-    #[inline]
-    fn notify(&self, state: MutexGuard<'_, MonitorState>) {
-        let is_awaited = state.sleepers > 0;
+        let is_awaited = is_awaited() && self.links.state().has_sleepers();
         drop(state);
         if is_awaited {
             self.changed.notify_all();
+        }
+        if let Some(after_end) = after_end {
+            self.pool.push(after_end);
         }
     }
 
@@ -174,13 +173,12 @@ impl Monitor {
     /// are free and nobody wants them. `goal` runs under the monitor's lock, so it must not take a lock that a thread
     /// may hold when it calls [`Monitor::announce`].
     pub(crate) fn sleep(&self, goal: impl Fn() -> bool, longest: Duration) {
-        let mut state = self.lock();
-        if goal() || (!state.is_held && !self.is_wanted()) {
-            return;
+        let state = self.lock();
+        self.links.add(Threads::Sleeping);
+        if !goal() && (self.is_held() || self.is_wanted()) {
+            drop(self.changed.wait_timeout(state, longest));
         }
-        state.sleepers += 1;
-        let woken = self.changed.wait_timeout(state, longest);
-        woken.unwrap_or_else(PoisonError::into_inner).0.sleepers -= 1;
+        self.links.remove(Threads::Sleeping);
     }
 
     /// Notes that a callback is about to be added to a call. If the call has ended already,
@@ -280,6 +278,7 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
 
     use super::*;
