@@ -111,9 +111,12 @@ impl<L: Links + 'static> Executor for EngineCommunicator<L> {
         let gate = &shared.gate;
         let Operation::Collective(collective) = call.descriptor.operation else {
             call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
+            let mut result = [None];
+            if shared.exchange_at_once(std::slice::from_mut(call), &mut result) {
+                return result[0].take().unwrap_or(Err(Error::closed()));
+            }
             let entered = gate.board().enter_message(&call.descriptor, &call.options, call.site);
             let timeout = call.options.timeout.unwrap_or(gate.timeout());
-            let mut result = [None];
             let ended = shared.exchange(std::slice::from_mut(call), timeout, &mut result);
             let result = ended.and_then(|()| result[0].take().unwrap_or(Err(Error::closed())));
             gate.board().leave_message(entered, (&call.descriptor, call.site), RecordedEnd::from(&result));

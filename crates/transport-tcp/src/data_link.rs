@@ -148,6 +148,13 @@ impl Link for DataLink {
         }
     }
 
+    fn try_send_all(&mut self, bytes: [IoSlice<'_>; 2]) -> io::Result<bool> {
+        match self.unchecked_memory() {
+            Some(memory) => memory.send_all(bytes),
+            None => Ok(false),
+        }
+    }
+
     fn unreleased_bytes(&mut self) -> io::Result<u64> {
         Ok(0)
     }

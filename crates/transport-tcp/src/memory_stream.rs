@@ -95,6 +95,13 @@ impl MemoryStream {
         sent
     }
 
+    /// As `Link::try_send_all`.
+    pub(crate) fn send_all(&mut self, bytes: [IoSlice<'_>; 2]) -> io::Result<bool> {
+        let sent = self.stream.try_write_all(bytes);
+        self.cannot_send |= sent.is_err();
+        sent
+    }
+
     /// As `Link::peek`.
     pub(crate) fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> io::Result<(bool, &[AtomicU8])> {
         let peeked = self.stream.peek(most, header);

@@ -73,6 +73,12 @@ impl Messages {
         number
     }
 
+    /// Records a send or receive that has succeeded at once. Any thread may call it.
+    pub fn pass(&self, descriptor: &Descriptor, site: Site) {
+        let number = self.entered.fetch_add(1, Ordering::Relaxed);
+        self.last.set(number, MessageEntry { descriptor: *descriptor, site, is_done: true });
+    }
+
     /// Records that the send or receive of this number has succeeded.
     #[inline]
     pub fn leave(&self, number: u64) {

@@ -98,6 +98,12 @@ impl Board {
         if log.is_idle() { None } else { Some((records, log)) }
     }
 
+    /// Whether a log records the calls from now on.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.recorder().is_some()
+    }
+
     /// Enters a collective as [`super::CallRing::enter`], and records it. Gives its number, and whether its end is to
     /// be recorded.
     #[inline]

@@ -30,6 +30,9 @@ impl<L: Links + 'static> Shared<L> {
             call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
             timeout = timeout.max(call.options.timeout.unwrap_or(gate.timeout()));
         }
+        if self.exchange_at_once(calls, results) {
+            return Ok(());
+        }
         let (mut pair, mut many) = ([None, None], Vec::new());
         let entered = match calls.len() {
             few @ 0..=2 => &mut pair[..few],
@@ -38,8 +41,10 @@ impl<L: Links + 'static> Shared<L> {
                 &mut many[..]
             }
         };
-        for (entered, call) in entered.iter_mut().zip(&*calls) {
-            *entered = Some(gate.board().enter_message(&call.descriptor, &call.options, call.site));
+        for ((entered, call), result) in entered.iter_mut().zip(&*calls).zip(&*results) {
+            if result.is_none() {
+                *entered = Some(gate.board().enter_message(&call.descriptor, &call.options, call.site));
+            }
         }
         let ended = self.exchange(calls, timeout, results);
         for ((entered, call), result) in entered.iter_mut().zip(&*calls).zip(&*results) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::MessageWait;
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Counts, Descriptor, Error, Operation, Outcome,
-    OwnedBuffers, OwnedCall, OwnedMemory, Result, Segments, SegmentsMut, Site, zeroed,
+    OwnedBuffers, OwnedCall, OwnedMemory, Result, Segments, Site, zeroed,
 };
 
 use crate::calls::call::Engine;
@@ -23,7 +23,7 @@ use crate::drive::{Shared, Task};
 use crate::links::Links;
 use crate::lock;
 use crate::point_to_point::{
-    Borrowed, PointToPoint, Posted, WaitingTransfer, are_over, call_asked_about, pay,
+    Borrowed, PointToPoint, Posted, WaitingTransfer, are_over, call_asked_about, memory_in_one_piece, pay,
 };
 
 /// One in this many idle polls looks at all streams.
@@ -150,13 +150,8 @@ fn waiting(lent: &[Borrowed<'_>]) -> WaitingTransfer {
 #[inline]
 fn on_own_memory<'c>(call: &'c mut Call<'_>, result: &Option<Result<Outcome>>) -> Option<Borrowed<'c>> {
     let (descriptor, site) = (call.descriptor, call.site);
-    match &mut call.buffers {
-        Buffers::Separate {
-            input: Buffer::Host(Segments::One(message)),
-            output: BufferMut::Host(SegmentsMut::One(room)),
-        } => Some(Borrowed { result: result.clone(), ..Borrowed::new(descriptor, site, message, room) }),
-        Buffers::Separate { .. } | Buffers::InOut(_) => None,
-    }
+    let (message, room) = memory_in_one_piece(call)?;
+    Some(Borrowed { result: result.clone(), ..Borrowed::new(descriptor, site, message, room) })
 }
 
 impl<L: Links + 'static> Shared<L> {

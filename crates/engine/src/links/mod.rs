@@ -118,6 +118,16 @@ pub trait Link {
         Ok(false)
     }
 
+    /// Takes all bytes of both slices, or nothing; they are copied. A peer that sleeps may learn of them only from
+    /// [`Link::notify`]. A link without a cheap way takes nothing.
+    ///
+    /// # Errors
+    /// Any error means that the peer is lost.
+    fn try_send_all(&mut self, bytes: [IoSlice<'_>; 2]) -> io::Result<bool> {
+        let _ = bytes;
+        Ok(false)
+    }
+
     /// The number of taken bytes that are not released; 0 for a link that copies everything. The link releases bytes in
     /// order, at the latest when the peer's `try_recv` has given them, without another call of the peer. A wrapper asks
     /// its inner link.

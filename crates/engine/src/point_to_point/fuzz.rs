@@ -4,11 +4,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use unisono_communicator::{
-    DType, Descriptor, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Tag,
+    Buffer, BufferMut, Buffers, Call, DType, Descriptor, Group, Operation, Outcome, OwnedBuffers, OwnedCall,
+    OwnedMemory, Peer, Segments, SegmentsMut, Tag,
 };
 
 use super::frame::{EAGER_BYTES_MAX, FRAME_BYTES, Frame, Message};
-use super::{PointToPoint, Posted};
+use super::{AtOnce, PointToPoint, Posted};
 use crate::calls::monitor::Monitor;
 use crate::calls::request::Request;
 use crate::fuzz::LONG_ONE_IN;
@@ -52,12 +53,14 @@ pub(crate) fn messages(input: &mut Input<'_>) {
     let mut messages = PointToPoint::new(PEERS.clone());
     let piece = [1, 33, 5000, usize::MAX][usize::from(input.below(4))];
     let mut wire = WireDouble::new(Vec::new(), piece);
+    wire.is_direct = input.below(2) == 0;
     let (mut requests, mut is_junk) = (Vec::new(), false);
     while !input.is_empty() && wire.arrived.len() < STREAM_BYTES_MAX {
-        match input.below(6) {
+        match input.below(8) {
             0 => requests.push(post(&mut messages, Operation::Recv, input)),
             1 => requests.push(post(&mut messages, Operation::Send, input)),
-            2 => {
+            2 => attempt(&mut messages, &mut wire, input, is_junk),
+            3 => {
                 let count = usize::from(input.u8());
                 wire.arrived.extend_from_slice(input.take(count));
                 is_junk = true;
@@ -91,25 +94,52 @@ fn advance(messages: &mut PointToPoint, wire: &mut WireDouble) -> bool {
     panic!("the lane moves for ever");
 }
 
-fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>) -> Arc<Request> {
+/// Tries a send and a receive that pass at once, and checks the memory of the receive.
+fn attempt(messages: &mut PointToPoint, wire: &mut WireDouble, input: &mut Input<'_>, is_junk: bool) {
+    for operation in [Operation::Send, Operation::Recv] {
+        let descriptor = descriptor(operation, input);
+        let (message, mut room) = memory(&descriptor);
+        let buffers = Buffers::Separate {
+            input: Buffer::Host(Segments::One(&message)),
+            output: BufferMut::Host(SegmentsMut::One(&mut room)),
+        };
+        let passed = messages.pass_at_once(wire, &mut Call::new(descriptor, buffers));
+        match passed {
+            AtOnce::Done(outcome) if is_receive(operation) => {
+                check_received(&descriptor, &outcome, &room, is_junk);
+            }
+            AtOnce::Done(outcome) => assert_eq!(outcome.bytes, message.len() as u64),
+            AtOnce::Waits | AtOnce::General => assert!(room.iter().all(|byte| *byte == 0)),
+        }
+    }
+}
+
+/// An arbitrary send or receive.
+fn descriptor(operation: Operation, input: &mut Input<'_>) -> Descriptor {
     let dtype = [DType::U8, DType::F32][usize::from(input.below(2))];
     let peer =
         [Peer::Rank(PEER), Peer::Any][usize::from(input.below(2)) & usize::from(is_receive(operation))];
     let count = u64::from(input.u8()) * if input.rarely(LONG_ONE_IN) { LONG } else { 1 };
-    let bytes = count as usize * dtype.bytes();
-    let (message_bytes, room_bytes) = if is_receive(operation) { (0, bytes) } else { (bytes, 0) };
-    let descriptor = Descriptor {
+    Descriptor {
         peer: Some(peer),
         tag: match input.below(if is_receive(operation) { 4 } else { 3 }) {
             3 => Tag::Any,
             tag => Tag::Is(tag.into()),
         },
         ..Descriptor::new(operation, dtype, count)
-    };
-    let buffers = OwnedBuffers::Separate {
-        input: OwnedMemory::of(vec![1u8; message_bytes]),
-        output: OwnedMemory::of(vec![0u8; room_bytes]),
-    };
+    }
+}
+
+/// The message of a send, or the room of a receive.
+fn memory(descriptor: &Descriptor) -> (Vec<u8>, Vec<u8>) {
+    let bytes = descriptor.count as usize * descriptor.dtype.bytes();
+    if is_receive(descriptor.operation) { (Vec::new(), vec![0; bytes]) } else { (vec![1; bytes], Vec::new()) }
+}
+
+fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>) -> Arc<Request> {
+    let descriptor = descriptor(operation, input);
+    let (message, room) = memory(&descriptor);
+    let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(message), output: OwnedMemory::of(room) };
     let request = Request::new(OwnedCall::new(descriptor, buffers), Arc::new(Monitor::default()));
     messages.post(Posted::Transfer { request: request.clone(), timeout: TIMEOUT });
     request
@@ -164,11 +194,14 @@ fn check(request: &Request, is_junk: bool) {
         return;
     };
     if is_receive(request.descriptor.operation) {
-        assert!(outcome.source == Some(PEER) && request.descriptor.tag.fits(outcome.tag));
-        let room = output.bytes();
-        assert!(outcome.bytes <= room.len() as u64, "{} got {} bytes", request.descriptor, outcome.bytes);
-        let (message, behind) = room.split_at(outcome.bytes as usize);
-        assert!(behind.iter().all(|byte| *byte == 0), "written behind the message");
-        assert!(is_junk || message.iter().all(|byte| *byte == PAYLOAD), "more than payload");
+        check_received(&request.descriptor, &outcome, output.bytes(), is_junk);
     }
+}
+
+fn check_received(descriptor: &Descriptor, outcome: &Outcome, room: &[u8], is_junk: bool) {
+    assert!(outcome.source == Some(PEER) && descriptor.tag.fits(outcome.tag));
+    assert!(outcome.bytes <= room.len() as u64, "{descriptor} got {} bytes", outcome.bytes);
+    let (message, behind) = room.split_at(outcome.bytes as usize);
+    assert!(behind.iter().all(|byte| *byte == 0), "written behind the message");
+    assert!(is_junk || message.iter().all(|byte| *byte == PAYLOAD), "more than payload");
 }

@@ -182,6 +182,12 @@ impl Matching {
         self.receives.len() > 0
     }
 
+    /// Whether a new receive from `peer` gets the next message that arrives from it, if this has its tag.
+    #[inline]
+    pub(super) fn is_next_for_new(&self, peer: GroupRank) -> bool {
+        !self.awaits(peer) && self.unexpected.len() == 0
+    }
+
     /// Whether a receive waits that `peer` could serve.
     pub(super) fn awaits(&self, peer: GroupRank) -> bool {
         self.awaited_of_any > 0 || self.awaits_only(peer)

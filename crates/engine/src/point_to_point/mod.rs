@@ -6,6 +6,9 @@
 //! buffer. The holder of the links moves all posted transfers, so a program may wait for them in any order. A blocking
 //! call that finds the links free lends its memory instead of copying it (`drive/blocking.rs`).
 
+mod at_once;
+#[cfg(test)]
+mod at_once_tests;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -41,6 +44,7 @@ use transfer::{Owned, Sink, Transfer};
 use unexpected::Arrived;
 use waits::Looks;
 
+pub(crate) use at_once::{AtOnce, memory_in_one_piece};
 pub(crate) use posted::Posted;
 pub(crate) use transfer::{Borrowed, WaitingTransfer, are_over};
 pub(crate) use unexpected::Unread;

@@ -97,6 +97,12 @@ pub(super) fn peer_of(descriptor: &Descriptor) -> Option<GroupRank> {
     }
 }
 
+/// The outcome of a transfer.
+pub(super) fn outcome(source: Option<GroupRank>, tag: u32, bytes: u64) -> Outcome {
+    let source = source.map(GroupRank::get);
+    Outcome { completion: Completion::Done, source, tag, bytes, algorithm: ALGORITHM }
+}
+
 impl Owned {
     /// Begins the transfer of a request; `None` if its call was taken already.
     pub(super) fn take(request: Arc<Request>, wait: Wait, probe: Option<u64>) -> Option<Box<Owned>> {
@@ -325,11 +331,7 @@ impl Transfer {
 
     /// Ends it with success.
     pub(super) fn finish(self, lent: &mut [Borrowed<'_>], source: Option<GroupRank>, tag: u32, bytes: u64) {
-        let source = source.map(GroupRank::get);
-        self.end(
-            lent,
-            Ok(Outcome { completion: Completion::Done, source, tag, bytes, algorithm: ALGORITHM }),
-        );
+        self.end(lent, Ok(outcome(source, tag, bytes)));
     }
 
     /// Ends it with an error.

@@ -130,15 +130,29 @@ impl<B: Bell> Stream<B> {
         {
             own.store_message(place, header, key, payload);
             self.writer.publish_message(length as u32, own.page());
-        } else {
-            let room = self.writer.room(other, length as u64).map_err(lost)?;
-            if payload.len() > WHOLE_BYTES_MAX || room < length as u64 {
-                return Ok(false);
-            }
-            own.store(self.writer.next(), header);
-            own.store(self.writer.next() + HEADER_BYTES as u64, payload);
-            self.writer.publish(length as u64, own.page());
+            self.untold |= FOR_BYTES;
+            return Ok(true);
         }
+        self.try_write_all([IoSlice::new(header), IoSlice::new(payload)])
+    }
+
+    /// Takes all bytes, or nothing: more than [`WHOLE_BYTES_MAX`] in the second slice, or no room. The other side may
+    /// sleep on until [`Stream::notify`].
+    ///
+    /// # Errors
+    /// As [`Stream::try_write`], but for `WouldBlock`.
+    pub fn try_write_all(&mut self, [first, second]: [IoSlice<'_>; 2]) -> io::Result<bool> {
+        if self.has_hung_up {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let (own, length) = (&self.segments.own, (first.len() + second.len()) as u64);
+        let room = self.writer.room(self.segments.other.page(), length).map_err(lost)?;
+        if second.len() > WHOLE_BYTES_MAX || room < length {
+            return Ok(false);
+        }
+        own.store(self.writer.next(), &first);
+        own.store(self.writer.next() + first.len() as u64, &second);
+        self.writer.publish(length, own.page());
         self.untold |= FOR_BYTES;
         Ok(true)
     }

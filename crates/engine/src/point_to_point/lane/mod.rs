@@ -1,5 +1,7 @@
 //! One side of a pair's stream of frames: outgoing frames, the arriving message, the credits of both sides, the end.
 
+pub(super) mod at_once;
+
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 
