@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Error, Operation};
+use unisono_communicator::{Descriptor, Error, Operation};
 
 use crate::calls::request::Request;
 
+use super::transfer::peer_of;
 use super::unexpected::Unread;
 
 /// Something that the holder of the links begins.
@@ -38,9 +39,16 @@ impl Posted {
         self.request().is_some_and(|request| request.descriptor.operation == Operation::Send)
     }
 
-    /// Whether it takes a message that has arrived.
-    pub(super) fn is_receive(&self) -> bool {
-        self.request().is_some_and(|request| request.descriptor.operation == Operation::Recv)
+    /// Whether it is a receive or a probe that would get this message.
+    pub(super) fn wants(&self, unread: &Unread) -> bool {
+        match self {
+            Posted::Transfer { request, .. } | Posted::Probe { request, .. } => {
+                let Descriptor { operation, tag, .. } = request.descriptor;
+                let fits_source = peer_of(&request.descriptor).is_none_or(|peer| peer == unread.source);
+                operation == Operation::Recv && fits_source && tag.fits(unread.arrived.message().tag)
+            }
+            Posted::Found { .. } | Posted::Returned(_) | Posted::Look => false,
+        }
     }
 
     /// Ends its call with an error.

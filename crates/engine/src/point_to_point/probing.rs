@@ -37,19 +37,18 @@ impl PointToPoint {
         self.matching.take(Wanted { source: peer_of(wanted), tag: wanted.tag.one() })
     }
 
-    /// Puts messages back that probes have found and nobody has received, unless a receive waits for them: their finder
-    /// may ask for them again while another thread holds the links.
+    /// Puts messages back that probes have found and nobody has received, unless an earlier receive gets them: their
+    /// finder may ask for them again while another thread holds the links.
     fn keep_returned(&mut self) {
-        let mut is_behind_receive = false;
         for posted in std::mem::take(&mut self.posted) {
             match posted {
-                Posted::Returned(unread) if !is_behind_receive && !self.matching.has_receive_for(&unread) => {
+                Posted::Returned(unread)
+                    if !self.posted.iter().any(|earlier| earlier.wants(&unread))
+                        && !self.matching.has_receive_for(&unread) =>
+                {
                     self.matching.keep(unread);
                 }
-                other => {
-                    is_behind_receive |= other.is_receive();
-                    self.posted.push(other);
-                }
+                other => self.posted.push(other),
             }
         }
     }
@@ -82,6 +81,53 @@ impl PointToPoint {
                 Some(others) => Err(self.peers.all_left(&others)),
                 None => Ok(()),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use unisono_backend::{Board, Peers};
+    use unisono_communicator::{DType, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Tag};
+
+    use super::*;
+    use crate::calls::request::Request;
+    use crate::point_to_point::frame::Message;
+    use crate::point_to_point::unexpected::Arrived;
+
+    fn receive(peer: Peer, tag: Tag) -> Descriptor {
+        Descriptor { peer: Some(peer), tag, ..Descriptor::new(Operation::Recv, DType::U8, 0) }
+    }
+
+    fn post(messages: &mut PointToPoint, descriptor: Descriptor) {
+        let empty = || OwnedMemory::of(Vec::<u8>::new());
+        let buffers = OwnedBuffers::Separate { input: empty(), output: empty() };
+        let request = Request::new(OwnedCall::new(descriptor, buffers), Arc::default());
+        messages.post(Posted::Transfer { request, timeout: Duration::from_secs(3600) });
+    }
+
+    /// Only a receive that would get the message comes before the one who gave it back.
+    #[test]
+    fn a_returned_message_is_found_again_behind_receives_of_other_messages() {
+        for (posted, is_found) in [
+            (receive(Peer::Rank(1), Tag::Is(6)), true),
+            (receive(Peer::Rank(0), Tag::Any), true),
+            (receive(Peer::Any, Tag::Is(4)), false),
+            (receive(Peer::Rank(1), Tag::Any), false),
+        ] {
+            let group = Group::world(0, 2);
+            let board = Arc::new(Board::new(group.own_rank(), group.size()));
+            let mut messages = PointToPoint::new(Peers::new(group, board));
+            post(&mut messages, posted);
+            let message = Message { dtype: DType::U8, tag: 4, number: 0, bytes: 0 };
+            let arrived = Arrived::Whole { message, bytes: Vec::new() };
+            messages.post(Posted::Returned(Unread { source: GroupRank::new(1), number: 0, arrived }));
+            let found = messages.take_arrived(&receive(Peer::Rank(1), Tag::Is(4)));
+            assert_eq!(found.is_some(), is_found, "{posted}");
+            assert_eq!(messages.posted.len(), 1 + usize::from(!is_found));
         }
     }
 }
