@@ -100,13 +100,15 @@ impl CostModel {
         }
     }
 
-    /// The shape of a group whose rank r is on host `hosts[r]`, with root 0. A host has as many leaders as cores,
-    /// because more leaders would share cores.
+    /// The shape of a group whose rank r is on host `hosts[r]`, with root 0. There are as many leaders as cores of all
+    /// hosts, because more leaders would share cores.
     ///
     /// ```
     /// let two_cores = unisono_schedule::CostModel::LOOPBACK.with_ranks_on_cores(4, 2);
     /// let shape = two_cores.shape(&[0, 0, 0, 0]);
     /// assert_eq!((shape.ranks, shape.hosts, shape.leaders), (4, 1, 2));
+    /// let shape = two_cores.shape(&[0, 0, 0, 0, 1, 1, 1, 1]);
+    /// assert_eq!((shape.ranks, shape.hosts, shape.leaders), (8, 2, 4));
     /// ```
     #[must_use]
     pub fn shape(&self, hosts: &[u32]) -> Shape {
@@ -115,12 +117,12 @@ impl CostModel {
         let runs: Vec<u64> = runs.chunk_by(|a, b| a == b).map(|run| run.len() as u64).collect();
         let fullest = runs.iter().copied().max().unwrap_or(1);
         let cores = fullest * 1_000 / self.ranks_per_core_thousandths.max(1_000);
-        let leaders = cores.clamp(1, fullest) as u32;
         // As many runs as hosts: no host has a second run.
         let is_even =
             hosts.chunk_by(|a, b| a == b).count() == runs.len() && runs.iter().all(|run| *run == fullest);
-        let shape = Shape::new(hosts.len() as u32);
-        Shape { hosts: runs.len().max(1) as u32, leaders, even_hosts: is_even, ..shape }
+        let hosts_used = runs.len().max(1) as u32;
+        let leaders = hosts_used.saturating_mul(cores.clamp(1, fullest) as u32);
+        Shape { hosts: hosts_used, leaders, even_hosts: is_even, ..Shape::new(hosts.len() as u32) }
     }
 
     /// The expected time of one call, in nanoseconds; `None` for an algorithm that claims no cost.

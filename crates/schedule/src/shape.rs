@@ -16,7 +16,7 @@ pub struct Shape {
     pub root: u32,
     /// The number of hosts on which the ranks run.
     pub hosts: u32,
-    /// The number of leaders per host. A leader adds up the vectors of several ranks for them.
+    /// The number of leaders. A leader adds up the vectors of several ranks for them.
     pub leaders: u32,
     /// Whether the ranks of each host are consecutive and every host has as many.
     pub even_hosts: bool,
