@@ -3,11 +3,22 @@
 use std::fs;
 use std::process::Command;
 
+use unisono_tests::skip;
+
 use crate::hosts_support::Rsh;
 use crate::network::{Cut, Network};
 use crate::support::{Finished, sorted_lines, start_by, unisono};
 
 const TWO_HOSTS: [&str; 2] = ["--hosts", "a,b:2"];
+
+/// On these hosts, and a call among them is right.
+fn assert_four_ranks_meet(rsh: &Rsh, hosts: &str) {
+    let program = [env!("CARGO_BIN_EXE_unisono"), "bench", "all_reduce", "--sizes", "64K", "--json"];
+    let done = rsh.run(&["--tag-output", "off", "--hosts", hosts], &program);
+    assert!(done.status.success(), "{}", done.err);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&done.out).unwrap();
+    assert!(rows[0]["wrong"] == 0 && rows[0]["ranks"] == 4, "{rows:?}");
+}
 
 #[test]
 fn c10_ranks_follow_the_hosts_and_know_their_places() {
@@ -27,11 +38,7 @@ fn c10_ranks_follow_the_hosts_and_know_their_places() {
 #[test]
 fn c10_ranks_of_all_hosts_meet_at_the_first_one() {
     let rsh = Rsh::of_reachable_hosts();
-    let program = [env!("CARGO_BIN_EXE_unisono"), "bench", "all_reduce", "--sizes", "4K", "--json"];
-    let done = rsh.run(&["--tag-output", "off", "--hosts", "a:2,b:2"], &program);
-    assert!(done.status.success(), "{}", done.err);
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&done.out).unwrap();
-    assert!(rows[0]["wrong"] == 0 && rows[0]["ranks"] == 4, "{rows:?}");
+    assert_four_ranks_meet(&rsh, "a:2,b:2");
 }
 
 #[test]
@@ -142,11 +149,7 @@ fn c10_hosts_in_networks_of_their_own_meet_at_the_first_ones_address() {
     let done = rsh.shell(&["--hosts", &hosts], "echo ${UNISONO_STORE%:*} $MASTER_ADDR");
     assert!(done.status.success(), "{}", done.err);
     assert_eq!(sorted_lines(&done.out), [0, 1, 2, 3].map(|rank| format!("[{rank}] {a} {a}")));
-    let program = [env!("CARGO_BIN_EXE_unisono"), "bench", "all_reduce", "--sizes", "64K", "--json"];
-    let done = rsh.run(&["--tag-output", "off", "--hosts", &hosts], &program);
-    assert!(done.status.success(), "{}", done.err);
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&done.out).unwrap();
-    assert!(rows[0]["wrong"] == 0 && rows[0]["ranks"] == 4, "{rows:?}");
+    assert_four_ranks_meet(&rsh, &hosts);
 }
 
 /// The launcher reaches both hosts, and nothing passes between these.
@@ -160,4 +163,47 @@ fn c10_a_host_that_does_not_reach_the_meeting_is_named_before_its_ranks_wait() {
     let last = done.err.lines().last().unwrap();
     assert!(last.starts_with(&format!("unisono: host {b}: no connection to {a}:")), "{}", done.err);
     assert!(last.contains("allow TCP between the hosts"), "{}", done.err);
+}
+
+/// Hosts that have no other addresses.
+#[test]
+fn c10_hosts_with_ipv6_alone_meet() {
+    let Some(network) = Network::or_skip(2) else { return };
+    let addresses = ["fd77::1", "fd77::2"];
+    for (host, address) in addresses.iter().enumerate() {
+        let commands = format!(
+            "ip -4 addr flush dev port && ip -6 addr add {address}/64 dev port nodad && ip -4 addr show dev port"
+        );
+        let words = [&network.entering(host)[..], &["sh".into(), "-c".into(), commands]].concat();
+        let done = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+        assert!(done.status.success() && done.stdout.is_empty(), "{done:?}");
+    }
+    let [first, second] = [0, 1].map(|host| network.entering(host).join(" "));
+    let [a, b] = addresses;
+    let rsh = Rsh::new(&format!(
+        "case $1 in {a}) exec {first} sh -c \"$2\";; {b}) exec {second} sh -c \"$2\";; esac"
+    ));
+    assert_four_ranks_meet(&rsh, &format!("[{a}]:2,[{b}]:2"));
+}
+
+/// Neither its time since it started nor, where faketime is here, its date is that of the other.
+#[test]
+fn c10_a_host_whose_clock_is_a_year_off_takes_part() {
+    const YEAR_AHEAD: &str = "unshare --time --monotonic 31622400 --boottime 31622400 --fork";
+    let has =
+        |line: &str| Command::new("sh").args(["-c", line]).output().is_ok_and(|done| done.status.success());
+    if !has(&format!("{YEAR_AHEAD} true")) {
+        return skip("unshare", "no clock of another host can be made here");
+    }
+    let dated = if has("faketime -f +366d true") { "faketime -f +366d" } else { "" };
+    let rsh = Rsh::new(&format!(
+        "case $1 in a) in_session \"$2\";; b) exec {dated} {YEAR_AHEAD} sh -c \"$2\";; esac"
+    ));
+    let done = rsh.shell(&["--hosts", "a,b"], "cut -d . -f 1 /proc/uptime");
+    let uptimes = sorted_lines(&done.out).into_iter().map(|line| line[4..].parse::<u64>().unwrap());
+    assert!(uptimes.is_sorted() && done.out.lines().any(|line| line.len() > 11), "{}", done.out);
+    assert_four_ranks_meet(&rsh, "a:2,b:2");
+    let line = "test $RANK = 3 && exit 9; exec \"$0\" bench all_reduce --sizes 64M";
+    let done = rsh.run(&["--hosts", "a:2,b:2"], &["sh", "-c", line, env!("CARGO_BIN_EXE_unisono")]);
+    assert!(done.err.lines().last().unwrap().contains("rank 3 exited with status 9"), "{}", done.err);
 }
