@@ -1,8 +1,8 @@
 //! Rank 0 of a group whose other ranks are a recording: the cost of a call, without threads, sockets or waiting.
 //!
 //! One call is run in a world of threads, and the bytes that rank 0 receives are kept. A [`Replay`] then hands out
-//! exactly these bytes again, call after call, and takes all that is sent. Into the header of a collective it writes the
-//! number of the call; a message has none that is compared. So the engine does all of its work, compared headers
+//! exactly these bytes again, call after call, and takes all that is sent. Into the header of a collective it writes
+//! the number of the call; a message has none that is compared. So the engine does all of its work, compared headers
 //! included, and never has to wait.
 
 #![forbid(unsafe_code)]

@@ -10,8 +10,9 @@ use unisono_tests::skip;
 /// The calls of the short run and of the long one. Their difference leaves out all that a program does once.
 const CALLS: [u64; 2] = [1_000, 4_000];
 
-/// Forms of a call of 64 bytes by 2 ranks, an `all_reduce` or a send and a receive, and its instructions. Other compilers may need 5 % more. Tests are
-/// compiled for a fast build: a release needs about half as many (benches/lab/measurements.md).
+/// Forms of a call of 64 bytes by 2 ranks, an `all_reduce` or a send and a receive, and its instructions. Other
+/// compilers may need 5 % more. Tests are compiled for a fast build: a release needs two thirds as many, or half
+/// (benches/lab/measurements.md).
 const FORMS: [(&str, u64); 3] = [("plain", 4_600), ("prepared", 3_900), ("message", 4_600)];
 
 /// All instructions of a run; `None` without callgrind.

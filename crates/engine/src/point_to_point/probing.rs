@@ -109,7 +109,7 @@ mod tests {
         messages.post(Posted::Transfer { request, timeout: Duration::from_secs(3600) });
     }
 
-    /// Only a receive that would get the message comes before the one who gave it back.
+    /// Only a receive that would get the message comes before the probe that gave it back.
     #[test]
     fn a_returned_message_is_found_again_behind_receives_of_other_messages() {
         for (posted, is_found) in [

@@ -132,14 +132,18 @@ fn c10_ranks_of_other_hosts_end_when_nobody_reads_their_output() {
     assert!(done.err.contains("nobody reads standard output any more"), "{}", done.err);
 }
 
+/// A script that enters two namespaces by these names.
+fn entering(network: &Network, [a, b]: [&str; 2]) -> Rsh {
+    let [first, second] = [0, 1].map(|host| network.entering(host).join(" "));
+    Rsh::new(&format!("case $1 in {a}) exec {first} sh -c \"$2\";; {b}) exec {second} sh -c \"$2\";; esac"))
+}
+
 /// Two hosts in namespaces, with the addresses that their names say, and a script that enters them. Gives
 /// also the value of `--hosts` for two ranks on each, and both names.
 fn namespaces(network: &Network) -> (Rsh, String, [String; 2]) {
-    let [first, second] = [0, 1].map(|host| network.entering(host).join(" "));
     let names = [0, 1].map(|host| Network::address(host).to_string());
     let [a, b] = &names;
-    let lines = format!("case $1 in {a}) exec {first} sh -c \"$2\";; {b}) exec {second} sh -c \"$2\";; esac");
-    (Rsh::new(&lines), format!("{a}:2,{b}:2"), names)
+    (entering(network, [a, b]), format!("{a}:2,{b}:2"), names)
 }
 
 #[test]
@@ -178,15 +182,11 @@ fn c10_hosts_with_ipv6_alone_meet() {
         let done = Command::new(&words[0]).args(&words[1..]).output().unwrap();
         assert!(done.status.success() && done.stdout.is_empty(), "{done:?}");
     }
-    let [first, second] = [0, 1].map(|host| network.entering(host).join(" "));
     let [a, b] = addresses;
-    let rsh = Rsh::new(&format!(
-        "case $1 in {a}) exec {first} sh -c \"$2\";; {b}) exec {second} sh -c \"$2\";; esac"
-    ));
-    assert_four_ranks_meet(&rsh, &format!("[{a}]:2,[{b}]:2"));
+    assert_four_ranks_meet(&entering(&network, addresses), &format!("[{a}]:2,[{b}]:2"));
 }
 
-/// Neither its time since it started nor, where faketime is here, its date is that of the other.
+/// It has another time since its start, and where faketime is here also another date.
 #[test]
 fn c10_a_host_whose_clock_is_a_year_off_takes_part() {
     const YEAR_AHEAD: &str = "unshare --time --monotonic 31622400 --boottime 31622400 --fork";
