@@ -25,8 +25,11 @@ pub(crate) fn secret(arguments: &SecretArguments) -> Result<()> {
         Some(path) => std::path::absolute(path).map_err(|error| Problem::failed(path.display(), error))?,
         None => own_file()?,
     };
+    let no_text =
+        || Problem::usage(format!("{}: its name is no UTF-8, so no line can say it", path.display()));
+    let name = path.to_str().ok_or_else(no_text)?;
     make(&path, arguments.replace)?;
-    print::line(&format!("export UNISONO_SECRET_FILE={}", quoted(&path.to_string_lossy())))
+    print::line(&format!("export UNISONO_SECRET_FILE={}", quoted(name)))
 }
 
 /// The file that ranks of this user look for unasked; its folder is made if need be.

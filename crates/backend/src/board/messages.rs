@@ -68,15 +68,19 @@ impl Default for Messages {
 impl Messages {
     /// Records the start of a send or receive, and returns its number. Any thread may call it.
     pub fn enter(&self, descriptor: &Descriptor, site: Site) -> u64 {
-        let number = self.entered.fetch_add(1, Ordering::Relaxed);
-        self.last.set(number, MessageEntry { descriptor: *descriptor, site, is_done: false });
-        number
+        self.add(MessageEntry { descriptor: *descriptor, site, is_done: false })
     }
 
     /// Records a send or receive that has succeeded at once. Any thread may call it.
     pub fn pass(&self, descriptor: &Descriptor, site: Site) {
+        self.add(MessageEntry { descriptor: *descriptor, site, is_done: true });
+    }
+
+    #[inline]
+    fn add(&self, entry: MessageEntry) -> u64 {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
-        self.last.set(number, MessageEntry { descriptor: *descriptor, site, is_done: true });
+        self.last.set(number, entry);
+        number
     }
 
     /// Records that the send or receive of this number has succeeded.

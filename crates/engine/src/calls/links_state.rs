@@ -44,7 +44,7 @@ impl LinksWord {
         LinksState(self.0.load(Ordering::SeqCst))
     }
 
-    /// Takes the links, if this is so.
+    /// Takes the links, if nobody holds them and the state allows it.
     #[inline]
     pub(super) fn take_if(&self, may_take: impl Fn(LinksState) -> bool) -> bool {
         let taken = |word| may_take(LinksState(word)).then_some(word | HELD).filter(|_| word & HELD == 0);

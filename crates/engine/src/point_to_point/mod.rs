@@ -4,7 +4,8 @@
 //! A message of at most [`frame::EAGER_BYTES_MAX`] is sent at once if the receiver's queue has room for it (credits).
 //! Any other message starts with a request; once its receive is posted, its bytes go straight into the receive's
 //! buffer. The holder of the links moves all posted transfers, so a program may wait for them in any order. A blocking
-//! call that finds the links free lends its memory instead of copying it (`drive/blocking.rs`).
+//! call that finds the links free moves a short message whole (`at_once`), or lends its memory instead of copying it
+//! (`drive/blocking.rs`).
 
 mod at_once;
 #[cfg(test)]

@@ -101,6 +101,11 @@ fn a_secret_that_cannot_be_written_leaves_nothing() {
         assert!(!done.status.success() && done.err.contains(expected), "{}", done.err);
         assert_eq!(done.err.lines().count(), 1, "{}", done.err);
     }
+    let script = "\"$0\" secret \"$(printf '\\377')\"";
+    let words = ["-c", script, env!("CARGO_BIN_EXE_unisono")];
+    let done = Command::new("sh").args(words).current_dir(folder.path()).output().unwrap();
+    assert!(String::from_utf8_lossy(&done.stderr).contains("its name is no UTF-8"), "{done:?}");
+    assert_eq!(names(folder.path()), ["secret"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use unisono_algorithms_cli::axis::power_of_two;
 use unisono_compare::ComparedOperation;
 
 use super::record::Speed;
-use super::summary::CallFigures;
+use super::summary::{CallFigures, distinct};
 use crate::hosts::Job;
 use crate::picture::{Line, Panel, Picture, Points};
 use crate::problem::Result;
@@ -56,15 +56,6 @@ fn line(rows: &[&CallFigures], system: &str) -> Line {
     let measured = points(&|row| row.of_system(system).map(|one| one.bus_bits_per_s));
     let predicted = if system == LIMIT { points(&|row| row.limit_bits_per_s) } else { Points::new() };
     Line { measured, predicted }
-}
-
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    all.fold(Vec::new(), |mut found, one| {
-        if !found.contains(&one) {
-            found.push(one);
-        }
-        found
-    })
 }
 
 #[cfg(test)]

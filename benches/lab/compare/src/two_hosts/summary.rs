@@ -1,5 +1,7 @@
 //! The figures of a record: for each speed, call and size the times of all systems, and their ratios to ours.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use unisono::Collective;
 use unisono_compare::ComparedOperation;
@@ -98,13 +100,8 @@ pub(crate) fn of(record: &TwoHostsRecord) -> Vec<CallFigures> {
 }
 
 fn rows(job: Job, link: &SpeedTurns) -> Vec<CallFigures> {
-    let mut keys: Vec<(ComparedOperation, u64)> = Vec::new();
-    for key in link.samples.iter().map(|sample| (sample.operation, sample.bytes)) {
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
-    keys.sort_unstable();
+    let keys: BTreeSet<(ComparedOperation, u64)> =
+        link.samples.iter().map(|sample| (sample.operation, sample.bytes)).collect();
     let stream_bits_per_s = median(&link.stream_bits_per_s);
     let row = |(operation, bytes): (ComparedOperation, u64)| {
         let is_of_row = |sample: &&TimedTurn| (sample.operation, sample.bytes) == (operation, bytes);
@@ -124,15 +121,20 @@ fn rows(job: Job, link: &SpeedTurns) -> Vec<CallFigures> {
     keys.into_iter().map(row).collect()
 }
 
+/// The values in the order of their first places.
+pub(super) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    all.fold(Vec::new(), |mut found, one| {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+        found
+    })
+}
+
 /// `bus_bits` are the bits of a call on the busiest link, as NCCL's tests define it.
 fn times(samples: &[&TimedTurn], bus_bits: f64) -> Vec<Times> {
-    let mut names: Vec<&str> = Vec::new();
     // The order of turns rotates; the first round has the order of the systems.
-    for name in samples.iter().map(|sample| sample.system.as_str()) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names = distinct(samples.iter().map(|sample| sample.system.as_str()));
     let of_round = |round| samples.iter().find(|one| one.system == OURS && one.round == round);
     let one = |name: &str| {
         let own: Vec<&&TimedTurn> = samples.iter().filter(|sample| sample.system == name).collect();
