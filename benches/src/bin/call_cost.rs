@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use unisono_benches::replay;
-use unisono_collectives::{Collectives, CollectivesPrepared, PointToPoint};
+use unisono_collectives::{Collectives, CollectivesPrepared};
 use unisono_communicator::{Communicator, ReduceOp, Result};
 
 /// Elements of the vector, of four bytes: one short message in each direction.
