@@ -207,7 +207,7 @@ impl Job {
         let reporter = config.report_to.and_then(Reporter::take);
         let ranks_here = hosts.iter().filter(|host| **host == hosts[rank as usize]).count();
         let rings = (transport.shares_memory() && job_settings.shares_memory())
-            .then(|| Arc::new(RingShare::of_one_among(ranks_here)));
+            .then(|| Arc::new(RingShare::of_one_among(ranks_here, config.single_copy)));
         let settings = Settings {
             intervals: job_settings.intervals(),
             dial_timeouts: DialTimeouts { attempt: config.handshake_timeout, ..DialTimeouts::default() },

@@ -55,7 +55,7 @@ pub mod store;
 mod task_thread;
 pub mod transport;
 
-pub use connecting::{Listener, RING_BYTES, memory_problem};
+pub use connecting::{Listener, RING_BYTES, SingleCopy, memory_problem};
 pub use job::Job;
 pub use meeting_store::MeetingStore;
 pub use unisono_communicator::{open_regular, read_regular};

@@ -96,6 +96,9 @@ pub const GROUPS: [KnobGroup; 6] = [
         knob("UNISONO_SHM", "0 or 1", "1", &[],
             "1: data goes through memory between ranks of one host; 0: over TCP as between hosts; rank 0's is used by \
              all"),
+        knob("UNISONO_SINGLE_COPY", "auto, on or off", "auto", &[],
+            "whether ranks of one host read long messages out of each other's memory; auto: where the kernel allows \
+             it; on: this rank also lets all processes of its user read its memory (Yama's ptrace_scope 1)"),
         knob("UNISONO_PIECE_BYTES", "bytes", "524288", &[], "the unit in which steps of a call take turns"),
         knob(
             "UNISONO_SPIN_US",

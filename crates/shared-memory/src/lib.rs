@@ -8,7 +8,8 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `indices` | how far each side is, when a side sleeps, and when it must be woken; checked under loom |
-//! | `memory` | all `unsafe`: the memory, and copies into it and out of it |
+//! | `loans` | bytes that the other side copies out of this process |
+//! | `memory` | all `unsafe`: the memory, copies into it and out of it, and out of another process |
 //! | `short` | short messages, which move two cache lines between the cores |
 //! | `stream` | a stream of bytes in both directions |
 //!
@@ -27,7 +28,7 @@
 //! // After the two sides have passed each other their files, over a Unix socket.
 //! let mut here = Stream::new(Arc::new(Segments::new(ours, &their_file)?), Silent);
 //! let mut there = Stream::new(Arc::new(Segments::new(theirs, &our_file)?), Silent);
-//! assert_eq!(here.try_write(&[IoSlice::new(b"four")])?, 4);
+//! assert_eq!(here.try_write(&[IoSlice::new(b"four")], usize::MAX)?, 4);
 //! let mut bytes = [0; 9];
 //! assert_eq!(there.try_read(&mut [IoSliceMut::new(&mut bytes)])?, 4);
 //! assert_eq!(&bytes[..4], b"four");
@@ -39,6 +40,7 @@
 
 mod budget;
 mod indices;
+mod loans;
 #[cfg(not(loom))]
 mod memory;
 mod short;
@@ -46,9 +48,9 @@ mod short;
 mod stream;
 
 pub use budget::{Budget, MemoryLimit, cgroup_path, with_parents};
-pub use indices::{FOR_BYTES, FOR_ROOM, look_again};
+pub use indices::{FOR_BYTES, FOR_RETURN, FOR_ROOM, look_again};
 #[cfg(not(loom))]
-pub use memory::Segment;
+pub use memory::{Nonce, OtherProcess, Segment, let_others_read};
 pub use short::{HEADER_BYTES, Key};
 #[cfg(not(loom))]
 pub use stream::{Bell, Segments, Stream, WHOLE_BYTES_MAX};

@@ -1,9 +1,10 @@
-//! One byte stream to one peer, over sockets or through memory, with checksums or without.
+//! One byte stream to one peer, over sockets or through memory, with checksums or without. Bytes with checksums are
+//! copied, as are all bytes over sockets.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::AtomicU8;
 
-use unisono_engine::{HeaderBytes, HeaderKey, Interest, Link};
+use unisono_engine::{COPY_ALL, HeaderBytes, HeaderKey, Interest, Link};
 use unisono_shared_memory::WHOLE_BYTES_MAX;
 
 use crate::memory_stream::MemoryStream;
@@ -11,7 +12,7 @@ use crate::records;
 use crate::sleep::PollList;
 use crate::socket_stream::SocketStream;
 
-/// One stream between two ranks, which copies everything that it sends.
+/// One stream between two ranks.
 pub struct DataLink {
     stream: Stream,
     /// On a checked stream.
@@ -106,10 +107,10 @@ impl DataLink {
 }
 
 impl Stream {
-    fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize> {
         match self {
             Stream::Sockets(sockets) => sockets.send(bytes),
-            Stream::Memory(memory) => memory.send(bytes),
+            Stream::Memory(memory) => memory.send(bytes, copied_bytes),
         }
     }
 
@@ -130,10 +131,10 @@ impl Stream {
 }
 
 impl Link for DataLink {
-    fn try_send(&mut self, bytes: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize> {
         match &mut self.records {
-            None => self.stream.send(bytes),
-            Some(records) => records.sender.send(bytes, |slices| self.stream.send(slices)),
+            None => self.stream.send(bytes, copied_bytes),
+            Some(records) => records.sender.send(bytes, |slices| self.stream.send(slices, COPY_ALL)),
         }
     }
 
@@ -155,8 +156,12 @@ impl Link for DataLink {
         }
     }
 
+    fn takes_in_place(&mut self, is_faster: bool) -> bool {
+        is_faster
+    }
+
     fn unreleased_bytes(&mut self) -> io::Result<u64> {
-        Ok(0)
+        self.unchecked_memory().map_or(Ok(0), MemoryStream::unreleased_bytes)
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
@@ -169,7 +174,7 @@ impl Link for DataLink {
     }
 
     fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<(bool, &[AtomicU8])>> {
-        self.unchecked_memory().map(|memory| memory.peek(most, header))
+        self.unchecked_memory().and_then(|memory| memory.peek(most, header))
     }
 
     fn consume(&mut self, count: usize) {

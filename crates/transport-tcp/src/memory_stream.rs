@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU8;
 
 use unisono_engine::{HeaderBytes, HeaderKey, Interest};
 use unisono_job::sockets::DataSocket;
-use unisono_shared_memory::{FOR_BYTES, FOR_ROOM, Segments, Stream};
+use unisono_shared_memory::{FOR_BYTES, FOR_RETURN, Segments, Stream};
 
 use crate::sleep::PollList;
 
@@ -37,7 +37,8 @@ impl MemoryStream {
     /// The events of the interest that can still come.
     fn possible(&self, interest: &Interest) -> u32 {
         let bytes = if interest.readable && !self.cannot_receive { FOR_BYTES } else { 0 };
-        bytes | if interest.writable && !self.cannot_send { FOR_ROOM } else { 0 }
+        let place = if interest.writable && !self.cannot_send { self.stream.place_event() } else { 0 };
+        bytes | place | if interest.releasable && !self.cannot_send { FOR_RETURN } else { 0 }
     }
 
     /// After arming, and after looking again: whether there is something to do at once.
@@ -67,10 +68,17 @@ impl MemoryStream {
     }
 
     /// Takes as many bytes as fit, from the first slice on. Errors are as for `Link::try_send`.
-    pub(crate) fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        let sent = self.stream.try_write(bytes);
+    pub(crate) fn send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize> {
+        let sent = self.stream.try_write(bytes, copied_bytes);
         self.cannot_send |= matches!(&sent, Err(error) if error.kind() != ErrorKind::WouldBlock);
         sent
+    }
+
+    /// As `Link::unreleased_bytes`.
+    pub(crate) fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        let unreleased = self.stream.unreleased_bytes();
+        self.cannot_send |= unreleased.is_err();
+        unreleased
     }
 
     /// Fills the slices in order. Errors are as for `Link::try_recv`.
@@ -103,13 +111,18 @@ impl MemoryStream {
     }
 
     /// As `Link::peek`.
-    pub(crate) fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> io::Result<(bool, &[AtomicU8])> {
+    pub(crate) fn peek(
+        &mut self,
+        most: usize,
+        header: Option<HeaderKey>,
+    ) -> Option<io::Result<(bool, &[AtomicU8])>> {
         let peeked = self.stream.peek(most, header);
         self.cannot_receive |= match &peeked {
-            Ok((is_behind_header, bytes)) => !is_behind_header && bytes.is_empty(),
+            Ok(Some((is_behind_header, bytes))) => !is_behind_header && bytes.is_empty(),
+            Ok(None) => false,
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
-        peeked
+        peeked.transpose()
     }
 
     /// As `Link::consume`.

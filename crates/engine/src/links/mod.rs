@@ -128,6 +128,13 @@ pub trait Link {
         Ok(false)
     }
 
+    /// Whether the next bytes are not all to be copied; `is_faster` says whether reading these bytes in place is
+    /// expected to be faster within a host. A wrapper asks its inner link.
+    fn takes_in_place(&mut self, is_faster: bool) -> bool {
+        let _ = is_faster;
+        true
+    }
+
     /// The number of taken bytes that are not released; 0 for a link that copies everything. The link releases bytes in
     /// order, at the latest when the peer's `try_recv` has given them, without another call of the peer. A wrapper asks
     /// its inner link.

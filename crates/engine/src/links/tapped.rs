@@ -72,6 +72,10 @@ impl<K: Links, T: Tap> Link for TappedLink<K, T> {
         Ok(sent)
     }
 
+    fn takes_in_place(&mut self, is_faster: bool) -> bool {
+        self.links.link(self.edge).takes_in_place(is_faster)
+    }
+
     fn unreleased_bytes(&mut self) -> io::Result<u64> {
         self.links.link(self.edge).unreleased_bytes()
     }

@@ -3,6 +3,7 @@
 //! A plan has no data and no call number, so it serves every call of the same shape.
 
 pub(crate) mod header;
+mod in_place;
 pub(crate) mod offset_table;
 pub(crate) mod planner;
 mod scheduled;
@@ -165,6 +166,8 @@ pub(crate) struct Plan {
     pub(crate) scratch_bytes: usize,
     /// The lengths that a call of this plan reports to other ranks besides its descriptor.
     pub(crate) sizes: Option<Arc<Sizes>>,
+    /// The fewest bytes that are sent faster from where they lie: see [`in_place`].
+    pub(crate) in_place_bytes_min: u64,
     /// The same steps, if they are so few and short that a call need not overlap them.
     pub(crate) short: Option<ShortSteps>,
 }
@@ -191,7 +194,7 @@ pub(crate) fn piece_bytes(request: Option<u64>, scratch_chunks: u32, element_byt
 }
 
 impl Plan {
-    /// Binds this rank's `schedule` of the choice to a call.
+    /// Binds this rank's `schedule` of the choice to a call. No message is sent from where it lies.
     pub(crate) fn new(
         choice: &Choice,
         schedule: Arc<Schedule>,
@@ -241,10 +244,12 @@ impl Plan {
             steps,
             links,
             copies,
+            in_place_bytes_min: u64::MAX,
             element_bytes,
             piece_bytes,
             short: None,
         };
+
         plan.short = ShortSteps::of(&plan);
         plan
     }

@@ -10,6 +10,7 @@ use unisono_schedule::{Choice, Facts, Schedule};
 
 use crate::options::EngineOptions;
 use crate::plan::header::CallHeader;
+use crate::plan::in_place::in_place_bytes_min;
 use crate::plan::selector::Selector;
 use crate::plan::{Identity, Plan, PlanKey, piece_bytes};
 use crate::reduce::Reducer;
@@ -97,6 +98,8 @@ pub(crate) struct Planner {
     group: Group,
     selector: Arc<Selector>,
     piece_bytes: Option<u64>,
+    /// Whether ranks share cores.
+    is_crowded: bool,
     schedules: Vec<KeptSchedule>,
     /// Boxed, so that a call moves only a pointer.
     #[allow(clippy::vec_box, reason = "what is moved is the box")]
@@ -120,6 +123,7 @@ impl Planner {
             group: group.clone(),
             selector: Arc::new(Selector::new(group, options)),
             piece_bytes: options.piece_bytes,
+            is_crowded: options.cost_model.ranks_per_core_thousandths > 1_000,
             schedules: Vec::new(),
             kept: Vec::new(),
             prepared: Vec::new(),
@@ -271,9 +275,10 @@ impl Planner {
         let segment_ends = request.segment_ends.clone();
         let key = PlanKey { descriptor: *descriptor, counts: counts.clone(), segment_ends };
         let identity = Identity::of(&choice, facts.digest)?;
-        let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece, identity));
+        let mut plan = Plan::new(&choice, schedule, &key, &self.group, piece, identity);
+        plan.in_place_bytes_min = in_place_bytes_min(collective, self.is_crowded);
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
-        let run = Run::new(plan, header);
+        let run = Run::new(Arc::new(plan), header);
         let reducer = Reducer::nothing();
         let (shape, is_bound, prepared, op) = (None, false, None, None);
         Ok(Box::new(Planned { request, shape, is_bound, header, prepared, run, reducer, op }))

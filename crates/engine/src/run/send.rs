@@ -60,12 +60,16 @@ impl State {
                 }
             }
         }
+        let is_faster_in_place = staging.parts.bytes >= plan.in_place_bytes_min;
         let header = &header[self.links[link].header_sent..];
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (count, copied_bytes) = fill(plan, staging, memory, header, &mut slices);
+        let (count, mut copied_bytes) = fill(plan, staging, memory, header, &mut slices);
         let mut taken = Taken { bytes: 0, unreleased_bytes: self.links[link].held_bytes };
         if count > 0 {
             let stream = links.link(plan_link.edge);
+            if !stream.takes_in_place(is_faster_in_place) {
+                copied_bytes = COPY_ALL;
+            }
             let sent = stream.try_send(&slices[..count], copied_bytes);
             let sent =
                 sent.and_then(|bytes| Ok(Taken { bytes, unreleased_bytes: stream.unreleased_bytes()? }));

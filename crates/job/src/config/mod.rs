@@ -18,6 +18,7 @@ use unisono_communicator::{
 use unisono_control::intervals::Intervals;
 
 use crate::comms_log::comms_logger;
+use crate::connecting::SingleCopy;
 use crate::environment::{self, Launcher, Placement};
 use crate::job_settings::{Checksum, JobSettings};
 use crate::meeting_store::MeetingStore;
@@ -143,6 +144,8 @@ pub struct Config {
     pub checksum: Checksum,
     /// Whether data goes through memory between ranks of one host.
     pub shares_memory: bool,
+    /// Whether ranks of one host read each other's memory.
+    pub single_copy: SingleCopy,
     /// The unit in which steps take turns.
     pub piece_bytes: u32,
     /// The launcher's pipe for first errors.
@@ -270,6 +273,11 @@ impl Config {
                 _ => Checksum::BetweenHosts,
             },
             shares_memory: source.choice("UNISONO_SHM", &["0", "1"])? == "1",
+            single_copy: match source.choice("UNISONO_SINGLE_COPY", &["auto", "on", "off"])?.as_str() {
+                "on" => SingleCopy::On,
+                "off" => SingleCopy::Off,
+                _ => SingleCopy::Auto,
+            },
             piece_bytes: bytes(source, "UNISONO_PIECE_BYTES", 1)?,
             report_to: source.parse(report::VARIABLE, "DESCRIPTOR:INODE is needed", |_| true)?,
             runtime_directory: source.foreign_path("XDG_RUNTIME_DIR"),

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use unisono_shared_memory::{Budget, Segment, Segments};
 
-use super::Stream;
+use super::{SingleCopy, Stream, single_copy};
 
 /// The bytes of the ring of one direction of a connection.
 ///
@@ -41,14 +41,15 @@ pub(crate) struct RingShare {
     bytes: u64,
     /// The bytes that stay free for the rest of all ranks of this host.
     rest_bytes: u64,
+    single_copy: SingleCopy,
 }
 
 impl RingShare {
     /// The share of one of `ranks` ranks of this host.
-    pub(crate) fn of_one_among(ranks: usize) -> RingShare {
+    pub(crate) fn of_one_among(ranks: usize, single_copy: SingleCopy) -> RingShare {
         let (budget, ranks) = (Budget::read(), ranks as u64);
         let rest_bytes = ranks.saturating_mul(REST_BYTES);
-        RingShare { bytes: budget.bytes() / ranks, budget, rest_bytes }
+        RingShare { bytes: budget.bytes() / ranks, budget, rest_bytes, single_copy }
     }
 
     /// A segment of this process, if it may have one more beside rings of `in_process_bytes`, and can.
@@ -84,7 +85,10 @@ pub(super) async fn agree(mut stream: UnixStream, share: &RingShare) -> io::Resu
     };
     stream.write_all(&[if segments.is_some() { MAPPED } else { NOT_MAPPED }]).await?;
     match (segments, stream.read_u8().await?) {
-        (Some(segments), MAPPED) => Ok(Stream::Memory(stream, Arc::new(segments))),
+        (Some(segments), MAPPED) => {
+            let segments = single_copy::agree(&mut stream, share.single_copy, segments).await?;
+            Ok(Stream::Memory(stream, Arc::new(segments)))
+        }
         (_, MAPPED | NOT_MAPPED) => Ok(Stream::Unix(stream)),
         _ => Err(ErrorKind::InvalidData.into()),
     }
@@ -139,7 +143,7 @@ mod tests {
         UnixStream::pair().unwrap()
     }
 
-    static AMPLE: LazyLock<RingShare> = LazyLock::new(|| RingShare::of_one_among(2));
+    static AMPLE: LazyLock<RingShare> = LazyLock::new(|| RingShare::of_one_among(2, SingleCopy::Auto));
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         TaskThread::start("test").unwrap().wait_for(future)
@@ -202,9 +206,9 @@ mod tests {
 
     #[test]
     fn ranks_have_as_many_rings_as_their_share_holds() {
-        let (one, share) = (RING_BYTES as u64, RingShare::of_one_among(3));
+        let (one, share) = (RING_BYTES as u64, RingShare::of_one_among(3, SingleCopy::Auto));
         assert_eq!(share.bytes, Budget::read().bytes() / 3);
         assert!(share.segment(share.bytes - one).is_some() && share.segment(share.bytes - one + 1).is_none());
-        assert!(RingShare::of_one_among(1 << 40).segment(0).is_none());
+        assert!(RingShare::of_one_among(1 << 40, SingleCopy::Off).segment(0).is_none());
     }
 }

@@ -10,19 +10,23 @@
 //!
 //! A short message (`short`) tells of itself, and of all bytes before it. A reader that has seen an index behind a
 //! message sees the message too, because the writer published it before that index. So a reader looks for the next
-//! message each time before it takes bytes of the ring, and takes none behind the message's start.
+//! message each time before it takes bytes of the ring, and takes none behind the message's start. The same holds for
+//! a loan (`loans`), which lies between two bytes of the stream and comes before a message that begins there.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::loans::{LOAN_BYTES_MAX, LOANS_MAX, Lent, Loan, Loans};
 use crate::short::{HEADER_BYTES, PAYLOAD_BYTES_MAX, PLACES, Places};
 
 /// An event that a side waits for: bytes, or the end of the stream.
 pub const FOR_BYTES: u32 = 1;
 /// An event that a side waits for: room, or the end of the other side.
 pub const FOR_ROOM: u32 = 2;
+/// An event that a side waits for: the return of a loan, or the end of the other side.
+pub const FOR_RETURN: u32 = 4;
 
 /// The words that one side writes and the other one only reads. Each word has a cache line of its own, or the two sides
 /// would take each other's.
@@ -37,6 +41,10 @@ pub(crate) struct Page {
     awaited: Line<AtomicU32>,
     /// Not zero: this side writes no more.
     ended: Line<AtomicU32>,
+    /// The number of lent bytes that this side has copied.
+    returned: Line<AtomicU64>,
+    /// The loans that this side makes.
+    loans: Loans,
     /// The short messages that this side writes.
     pub(crate) short: Places,
 }
@@ -53,13 +61,24 @@ impl Page {
             read: Line(AtomicU64::new(0)),
             awaited: Line(AtomicU32::new(0)),
             ended: Line(AtomicU32::new(0)),
+            returned: Line(AtomicU64::new(0)),
+            loans: Loans::new(),
             short: Places::new(),
         }
     }
 
-    /// This side writes no more. The other one must be woken.
+    /// This side writes no more, and takes its loans back: their bytes may change from now on. The other side must be
+    /// woken.
     pub(crate) fn end(&self) {
         self.ended.0.store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether bytes that the other side has just copied out of a loan of this side may have changed meanwhile.
+    #[inline]
+    pub(crate) fn has_taken_back(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.ended.0.load(Ordering::Relaxed) != 0
     }
 
     /// The number of bytes that this side has written and the other one has not read, if both keep the rules.
@@ -88,6 +107,17 @@ impl Page {
     pub(crate) fn must_be_woken(&self, awaited: u32) -> bool {
         fence(Ordering::SeqCst);
         self.awaited.0.load(Ordering::Relaxed) & awaited != 0
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn forge_loan(&self, lent: u64, start: u64, address: u64, bytes: u64) {
+        self.loans.publish(0, Loan { start, address, bytes });
+        self.loans.publish(lent - 1, Loan { start, address, bytes });
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn forge_returned(&self, returned: u64) {
+        self.returned.0.store(returned, Ordering::Relaxed);
     }
 
     #[cfg(all(test, not(loom)))]
@@ -127,11 +157,47 @@ pub(crate) struct Writer {
     read: u64,
     /// The number of short messages so far.
     messages: usize,
+    loans: Lent,
 }
 
 impl Writer {
     pub(crate) fn new(capacity: u64) -> Writer {
-        Writer { capacity, written: 0, read: 0, messages: 0 }
+        Writer { capacity, written: 0, read: 0, messages: 0, loans: Lent::default() }
+    }
+
+    /// Whether one more loan may be made. Looks at the reader's page only when all are out.
+    pub(crate) fn may_lend(&mut self, reader: &Page) -> Result<bool, Impossible> {
+        if !self.loans.has_place() {
+            self.look_at_returned(reader)?;
+        }
+        Ok(self.loans.has_place())
+    }
+
+    /// Lends these bytes of this process, behind all bytes so far, as [`Writer::may_lend`] has allowed. A reader that
+    /// sleeps [must be woken](Page::must_be_woken).
+    pub(crate) fn lend(&mut self, address: u64, bytes: u64, own: &Page) {
+        let loan = Loan { start: self.written, address, bytes };
+        own.loans.publish(self.loans.note(loan), loan);
+    }
+
+    /// The number of bytes, copied or lent, from the first one on that is lent and that the reader has not copied.
+    pub(crate) fn unreleased(&mut self, reader: &Page) -> Result<u64, Impossible> {
+        if self.loans.oldest().is_some() {
+            self.look_at_returned(reader)?;
+        }
+        Ok(self.loans.oldest().map_or(0, |start| self.written - start + self.loans.bytes_out()))
+    }
+
+    fn look_at_returned(&mut self, reader: &Page) -> Result<(), Impossible> {
+        let bytes = checked(reader.returned.0.load(Ordering::Acquire), self.loans.returned_possible())?;
+        self.loans.returned(bytes);
+        Ok(())
+    }
+
+    /// Whether the reader has copied lent bytes since this end looked last.
+    pub(crate) fn has_new_return(&self, reader: &Page) -> bool {
+        self.loans.oldest().is_some()
+            && reader.returned.0.load(Ordering::Acquire) != self.loans.returned_possible().0
     }
 
     /// The place for a short message of `length` bytes, if there is room for it.
@@ -206,6 +272,10 @@ pub(crate) struct Reader {
     messages: usize,
     /// The bounds of the last one of them.
     message: (u64, u64),
+    /// The number of loans that have begun, the rest of the last one, and the bytes copied of all.
+    loans: u64,
+    loan: Loan,
+    loan_bytes: u64,
 }
 
 /// The next bytes of a stream.
@@ -215,6 +285,8 @@ pub(crate) enum Next {
     Ring(u64),
     /// The bytes of a short message in this place from `from` to `to`.
     Message { place: usize, from: usize, to: usize },
+    /// So many, at this address of the other process.
+    Loan { address: u64, bytes: u64 },
 }
 
 impl Next {
@@ -224,13 +296,23 @@ impl Next {
         match self {
             Next::Ring(bytes) => bytes,
             Next::Message { from, to, .. } => (to - from) as u64,
+            Next::Loan { bytes, .. } => bytes,
         }
     }
 }
 
 impl Reader {
     pub(crate) fn new(capacity: u64) -> Reader {
-        Reader { capacity, read: 0, written: 0, messages: 0, message: (0, 0) }
+        Reader {
+            capacity,
+            read: 0,
+            written: 0,
+            messages: 0,
+            message: (0, 0),
+            loans: 0,
+            loan: Loan::default(),
+            loan_bytes: 0,
+        }
     }
 
     /// The bytes that are there, as far as they lie in one piece. Looks at the writer's index only when by its last one
@@ -240,21 +322,32 @@ impl Reader {
         if self.read < self.message.1 {
             return Ok(self.rest_of_message());
         }
-        if let Some(next) = self.before_message(writer)? {
-            return Ok(next);
+        if self.loan.bytes > 0 {
+            return Ok(self.loan.rest());
         }
+        let mut next = self.before_message(writer)?;
         // The index lags behind the messages since the last bytes of the ring.
-        if self.written.saturating_sub(self.read) < wanted {
+        if next.is_none() && self.written.saturating_sub(self.read) < wanted {
             let possible = (self.written, self.read + self.capacity);
             self.written = checked(writer.written.0.load(Ordering::Acquire), possible)?;
             // A message may have come before this index.
-            if self.written > self.read
-                && let Some(next) = self.before_message(writer)?
-            {
-                return Ok(next);
+            if self.written > self.read {
+                next = self.before_message(writer)?;
             }
         }
-        Ok(Next::Ring(self.written.saturating_sub(self.read)))
+        let next = next.unwrap_or(Next::Ring(self.written.saturating_sub(self.read)));
+        match (self.before_loan(writer)?, next) {
+            (Some(0), _) => Ok(self.loan.rest()),
+            // What lies before it can be seen with it.
+            (Some(_), Next::Ring(0)) => self.available(writer, wanted),
+            (Some(before), Next::Ring(bytes)) => Ok(Next::Ring(bytes.min(before))),
+            (_, Next::Message { to, .. }) => {
+                self.messages = self.messages.wrapping_add(1);
+                self.message = (self.read, self.read + to as u64);
+                Ok(next)
+            }
+            (None, Next::Ring(_) | Next::Loan { .. }) | (Some(_), Next::Loan { .. }) => Ok(next),
+        }
     }
 
     /// The number of bytes of one piece that are known to be there, without a look at the writer's page.
@@ -264,7 +357,7 @@ impl Reader {
         self.message.1.max(self.written).saturating_sub(self.read)
     }
 
-    /// The bytes before the end of the next short message, if it is there.
+    /// The bytes before the next short message, or this message, if it is there. It has not begun yet.
     #[inline]
     fn before_message(&mut self, writer: &Page) -> Result<Option<Next>, Impossible> {
         let place = self.messages % PLACES;
@@ -277,9 +370,27 @@ impl Reader {
         }
         checked(length, (HEADER_BYTES as u64, (HEADER_BYTES + PAYLOAD_BYTES_MAX) as u64))?;
         checked(start + length, (start, end))?;
-        self.messages = self.messages.wrapping_add(1);
-        self.message = (start, start + length);
-        Ok(Some(self.rest_of_message()))
+        Ok(Some(Next::Message { place, from: 0, to: length as usize }))
+    }
+
+    /// The number of bytes before the next loan, if it is there; 0 begins it.
+    #[inline]
+    fn before_loan(&mut self, writer: &Page) -> Result<Option<u64>, Impossible> {
+        let lent = writer.loans.lent();
+        if lent == self.loans {
+            return Ok(None);
+        }
+        checked(lent, (self.loans, self.loans + LOANS_MAX))?;
+        let loan = writer.loans.get(self.loans);
+        checked(loan.start, (self.read, self.read + self.capacity))?;
+        checked(loan.bytes, (1, LOAN_BYTES_MAX))?;
+        let before = loan.start - self.read;
+        if before == 0 {
+            (self.loans, self.loan) = (self.loans + 1, loan);
+        } else {
+            self.written = self.written.max(loan.start);
+        }
+        Ok(Some(before))
     }
 
     #[inline]
@@ -300,6 +411,14 @@ impl Reader {
     #[inline]
     pub(crate) fn skip(&mut self, count: u64) {
         self.read += count;
+    }
+
+    /// `count` bytes of the loan have been copied, from before it was [taken back](Page::has_taken_back). A writer that
+    /// sleeps [must be woken](Page::must_be_woken).
+    pub(crate) fn take_from_loan(&mut self, count: u64, own: &Page) {
+        self.loan.take(count);
+        self.loan_bytes = self.loan_bytes.wrapping_add(count);
+        own.returned.0.store(self.loan_bytes, Ordering::Release);
     }
 
     /// `count` bytes are needed no more. A writer that sleeps [must be woken](Page::must_be_woken).

@@ -149,3 +149,100 @@ fn messages_and_bytes_of_the_ring_come_in_their_order() {
         });
     }
 }
+
+/// A lent byte that may change while it is read, as the kernel copies it.
+struct Lent(AtomicU64);
+
+/// The next byte, from a loan.
+fn read_lent(ring: &Ring, lent: &Lent, reader: &mut Reader) -> Option<u64> {
+    let [other, own] = &ring.pages;
+    while reader.available(other, 1).unwrap().count() == 0 {
+        own.arm(FOR_BYTES);
+        look_again();
+        if reader.available(other, 1).unwrap().count() == 0 && !other.has_ended() {
+            ring.bells[1].wait();
+        }
+        own.arm(0);
+    }
+    assert!(matches!(reader.available(other, 1), Ok(Next::Loan { bytes: 1, .. })));
+    let byte = lent.0.load(Ordering::Relaxed);
+    if other.has_taken_back() {
+        return None;
+    }
+    reader.take_from_loan(1, own);
+    if other.must_be_woken(FOR_RETURN) {
+        ring.bells[0].notify();
+    }
+    Some(byte)
+}
+
+fn lend(ring: &Ring, writer: &mut Writer) {
+    let [own, other] = &ring.pages;
+    assert!(writer.may_lend(other).unwrap());
+    writer.lend(0, 1, own);
+    if other.must_be_woken(FOR_BYTES) {
+        ring.bells[1].notify();
+    }
+}
+
+#[test]
+fn no_changed_byte_is_received_from_a_loan_that_was_taken_back() {
+    loom::model(|| {
+        let (ring, lent) = (Arc::new(Ring::new()), Arc::new(Lent(AtomicU64::new(7))));
+        lend(&ring, &mut Writer::new(1));
+        let reader = thread::spawn({
+            let (ring, lent) = (ring.clone(), lent.clone());
+            move || {
+                let byte = read_lent(&ring, &lent, &mut Reader::new(1));
+                assert!(matches!(byte, None | Some(7)), "{byte:?}");
+            }
+        });
+        ring.end();
+        lent.0.store(8, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_writer_that_sleeps_learns_of_the_return_and_then_overwrites() {
+    loom::model(|| {
+        let (ring, lent) = (Arc::new(Ring::new()), Arc::new(Lent(AtomicU64::new(7))));
+        let reader = thread::spawn({
+            let (ring, lent) = (ring.clone(), lent.clone());
+            move || assert_eq!(read_lent(&ring, &lent, &mut Reader::new(1)), Some(7))
+        });
+        let ([own, other], mut writer) = (&ring.pages, Writer::new(1));
+        lend(&ring, &mut writer);
+        while writer.unreleased(other).unwrap() > 0 {
+            own.arm(FOR_RETURN);
+            look_again();
+            if !writer.has_new_return(other) {
+                ring.bells[0].wait();
+            }
+            own.arm(0);
+        }
+        lent.0.store(8, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_loan_comes_before_the_bytes_and_messages_behind_it() {
+    for is_message in [false, true] {
+        loom::model(move || {
+            let (ring, lent) = (Arc::new(Ring::new()), Arc::new(Lent(AtomicU64::new(7))));
+            let reader = thread::spawn({
+                let (ring, lent) = (ring.clone(), lent.clone());
+                move || {
+                    let mut reader = Reader::new(BYTES as u64);
+                    assert_eq!(read_lent(&ring, &lent, &mut reader), Some(7));
+                    assert_eq!(ring.read(&mut reader), Some(9));
+                }
+            });
+            let mut writer = Writer::new(BYTES as u64);
+            lend(&ring, &mut writer);
+            ring.write(&mut writer, 9, is_message);
+            reader.join().unwrap();
+        });
+    }
+}

@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "memory that two processes share")]
 
 mod mapping;
+mod other_process;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -22,6 +23,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::indices::Page;
 use crate::short::{HEADER_BYTES, Key, PAYLOAD_NEAR_BYTES};
 use mapping::{Access, Mapping};
+pub(crate) use other_process::is_readable;
+pub use other_process::{Nonce, OtherProcess, let_others_read};
 
 /// The seals on which the other side relies.
 const SEALS: SealFlags =

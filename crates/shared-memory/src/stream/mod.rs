@@ -1,12 +1,13 @@
 //! A stream of bytes in both directions.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use crate::indices::{FOR_BYTES, FOR_ROOM, Impossible, Next, Reader, Writer};
-use crate::memory::{OtherSegment, Segment, copy_out};
+use crate::indices::{FOR_BYTES, FOR_RETURN, FOR_ROOM, Impossible, Next, Reader, Writer};
+use crate::memory::{OtherProcess, OtherSegment, Segment, copy_out, is_readable};
 use crate::short::{HEADER_BYTES, Key, PAYLOAD_BYTES_MAX};
 
 /// The number of bytes that are copied before the other side learns of them: it copies out while this side copies in.
@@ -14,6 +15,9 @@ const PUBLISHED_BYTES: usize = 64 << 10;
 
 /// The most bytes behind a header of [`Stream::try_write_whole`].
 pub const WHOLE_BYTES_MAX: usize = 4096;
+
+/// The fewest bytes of a loan: for fewer, copying them twice is faster than the system call.
+const LOAN_BYTES_MIN: usize = 16 << 10;
 
 /// Wakes the other side, which sleeps.
 pub trait Bell {
@@ -32,6 +36,10 @@ impl<B: Bell + ?Sized> Bell for Arc<B> {
 pub struct Segments {
     own: Segment,
     other: OtherSegment,
+    /// Whether the other side can read the memory of this process.
+    may_lend: bool,
+    /// The other side's process, if this one can read its memory.
+    process: Option<OtherProcess>,
 }
 
 impl Segments {
@@ -40,10 +48,22 @@ impl Segments {
     /// # Errors
     /// `InvalidData` for a file that is no segment; when no memory is left.
     pub fn new(own: Segment, file: &OwnedFd) -> io::Result<Segments> {
-        Ok(Segments { own, other: OtherSegment::open(file)? })
+        Ok(Segments { own, other: OtherSegment::open(file)?, may_lend: false, process: None })
     }
 
-    /// Nothing is written any more: the other side reads the end behind the bytes. It must be woken afterwards.
+    /// The same, between sides that can read each other's memory: whether the other side can, and its process if this
+    /// side can.
+    pub fn with_loans(self, may_lend: bool, process: Option<OtherProcess>) -> Segments {
+        Segments { may_lend, process, ..self }
+    }
+
+    /// Whether this side may lend bytes, and whether it can read lent ones.
+    pub fn loans(&self) -> (bool, bool) {
+        (self.may_lend, self.process.is_some())
+    }
+
+    /// Nothing is written any more: the other side reads the end behind the bytes. It must be woken afterwards. All
+    /// loans are taken back, so bytes that were lent may change as soon as this returns.
     pub fn end(&self) {
         self.own.page().end();
     }
@@ -61,7 +81,11 @@ pub struct Stream<B> {
     writer: Writer,
     reader: Reader,
     bell: B,
-    /// The events that this side waits for in its sleep: [`FOR_BYTES`], [`FOR_ROOM`].
+    /// The addresses of bytes that could be read when they were lent before.
+    readable: Range<usize>,
+    /// Whether the next bytes wait for the return of a loan, and not for room.
+    awaits_return: bool,
+    /// The events that this side waits for in its sleep: [`FOR_BYTES`], [`FOR_ROOM`], [`FOR_RETURN`].
     awaited: u32,
     /// The events for the other side of which it has not been told, should it sleep.
     untold: u32,
@@ -74,39 +98,120 @@ impl<B: Bell> Stream<B> {
     pub fn new(segments: Arc<Segments>, bell: B) -> Stream<B> {
         let writer = Writer::new(segments.own.capacity() as u64);
         let reader = Reader::new(segments.other.capacity() as u64);
-        Stream { segments, writer, reader, bell, awaited: 0, untold: 0, has_hung_up: false }
+        Stream {
+            segments,
+            writer,
+            reader,
+            bell,
+            readable: 0..0,
+            awaits_return: false,
+            awaited: 0,
+            untold: 0,
+            has_hung_up: false,
+        }
     }
 
-    /// Takes as many bytes as fit, from the first slice on.
+    /// Takes as many bytes as fit, from the first slice on. The first `copied_bytes` of them are copied; others may be
+    /// lent to the other side, and must stay as they are until they are [released](Stream::unreleased_bytes), or until
+    /// [`Segments::end`].
     ///
     /// # Errors
     /// `WouldBlock` when none fits. `BrokenPipe` when the other side has gone; `InvalidData` when it has written an
     /// impossible index.
-    pub fn try_write(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn try_write(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize> {
         if self.has_hung_up {
             return Err(ErrorKind::BrokenPipe.into());
         }
+        self.awaits_return = false;
         let (mut taken, mut unpublished) = (0, 0);
-        'slices: for slice in bytes {
-            let mut rest: &[u8] = slice;
-            while !rest.is_empty() {
-                let room = self.room(rest.len() + unpublished)? - unpublished;
-                let count = rest.len().min(room).min(PUBLISHED_BYTES - unpublished);
-                if count == 0 {
-                    break 'slices;
-                }
-                self.segments.own.store(self.writer.next() + unpublished as u64, &rest[..count]);
-                (taken, unpublished, rest) = (taken + count, unpublished + count, &rest[count..]);
-                if unpublished == PUBLISHED_BYTES {
+        for slice in bytes {
+            let (copied, free) = slice.split_at(slice.len().min(copied_bytes.saturating_sub(taken)));
+            let count = self.copy(copied, &mut unpublished)?;
+            taken += count;
+            if count < copied.len() {
+                break;
+            }
+            let count = match self.is_lendable(free) {
+                true => {
                     self.publish(std::mem::take(&mut unpublished));
+                    self.lend(free)?
                 }
+                false => self.copy(free, &mut unpublished)?,
+            };
+            taken += count;
+            if count < free.len() {
+                break;
             }
         }
-        if unpublished > 0 {
-            self.publish(unpublished);
-        }
+        self.publish(unpublished);
         let is_asked = bytes.iter().any(|slice| !slice.is_empty());
         if taken == 0 && is_asked { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+    }
+
+    /// Copies as many bytes as fit into the ring. The other side does not know of the last ones, which are counted.
+    fn copy(&mut self, bytes: &[u8], unpublished: &mut usize) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let rest = &bytes[taken..];
+            let room = self.room(rest.len() + *unpublished)? - *unpublished;
+            let count = rest.len().min(room).min(PUBLISHED_BYTES - *unpublished);
+            if count == 0 {
+                break;
+            }
+            self.segments.own.store(self.writer.next() + *unpublished as u64, &rest[..count]);
+            (taken, *unpublished) = (taken + count, *unpublished + count);
+            if *unpublished == PUBLISHED_BYTES {
+                self.publish(std::mem::take(unpublished));
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Tells of so many copied bytes, and of loans.
+    fn publish(&mut self, count: usize) {
+        if count > 0 {
+            self.writer.publish(count as u64, self.segments.own.page());
+            self.untold |= FOR_BYTES;
+        }
+        self.notify();
+    }
+
+    /// Asks the kernel for a buffer once. If other memory comes to lie there, the other side says that it cannot read it.
+    fn is_lendable(&mut self, bytes: &[u8]) -> bool {
+        if !self.segments.may_lend || bytes.len() < LOAN_BYTES_MIN {
+            return false;
+        }
+        let start = bytes.as_ptr().addr();
+        let (new, known) = (start..start + bytes.len(), &mut self.readable);
+        if known.start <= new.start && new.end <= known.end {
+            return true;
+        }
+        let is_readable = is_readable(bytes);
+        if is_readable {
+            let touches = new.start <= known.end && known.start <= new.end;
+            *known = if touches { known.start.min(new.start)..known.end.max(new.end) } else { new };
+        }
+        is_readable
+    }
+
+    /// Lends all bytes, or none.
+    fn lend(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (own, other) = (self.segments.own.page(), self.segments.other.page());
+        if !self.writer.may_lend(other).map_err(lost)? {
+            self.awaits_return = true;
+            return Ok(0);
+        }
+        self.writer.lend(bytes.as_ptr().addr() as u64, bytes.len() as u64, own);
+        self.untold |= FOR_BYTES;
+        Ok(bytes.len())
+    }
+
+    /// The number of taken bytes from the first one on that is lent and that the other side has not copied.
+    ///
+    /// # Errors
+    /// `InvalidData` when the other side has written an impossible number.
+    pub fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        self.writer.unreleased(self.segments.other.page()).map_err(lost)
     }
 
     /// Takes a header and the bytes behind it, or nothing: more than [`WHOLE_BYTES_MAX`], or no room. `key` stands for
@@ -172,12 +277,6 @@ impl<B: Bell> Stream<B> {
         Ok(self.writer.room(self.segments.other.page(), wanted).map_err(lost)? as usize)
     }
 
-    fn publish(&mut self, count: usize) {
-        self.writer.publish(count as u64, self.segments.own.page());
-        self.untold |= FOR_BYTES;
-        self.notify();
-    }
-
     /// Fills the slices in order with bytes that have come.
     ///
     /// # Errors
@@ -189,29 +288,50 @@ impl<B: Bell> Stream<B> {
             let mut rest: &mut [u8] = slice;
             while !rest.is_empty() {
                 let next = self.available(rest.len().min(PUBLISHED_BYTES))?;
-                let bytes = self.bytes(next, rest.len());
-                let count = bytes.len();
+                let count = match next {
+                    Next::Loan { address, bytes } => self.read_loan(address, bytes, rest)?,
+                    Next::Ring(_) | Next::Message { .. } => {
+                        let bytes = self.bytes(next, rest.len());
+                        let count = bytes.len();
+                        copy_out(bytes, &mut rest[..count]);
+                        self.release(count);
+                        count
+                    }
+                };
                 if count == 0 {
                     break 'slices;
                 }
-                let (now, later) = rest.split_at_mut(count);
-                copy_out(bytes, now);
-                self.release(count);
                 self.notify();
-                (read, rest) = (read + count, later);
+                (read, rest) = (read + count, &mut rest[count..]);
             }
         }
         let is_asked = into.iter().any(|slice| !slice.is_empty());
         if read == 0 && is_asked { self.ended().map(|()| 0) } else { Ok(read) }
     }
 
+    /// Copies the next bytes of a loan, as many as there is room for. Bytes that the other side has taken back meanwhile
+    /// were not received.
+    fn read_loan(&mut self, address: u64, bytes: u64, into: &mut [u8]) -> io::Result<usize> {
+        let (own, other) = (self.segments.own.page(), self.segments.other.page());
+        let Some(process) = &self.segments.process else { return Err(ErrorKind::InvalidData.into()) };
+        let count = into.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
+        process.read(address, &mut into[..count])?;
+        if other.has_taken_back() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        self.reader.take_from_loan(count as u64, own);
+        self.untold |= FOR_RETURN;
+        Ok(count)
+    }
+
     /// Bytes that have come, where they lie: at most `most`, and few enough that the other side gets room again while
     /// this side works. They need not stay the same: the other side can write there. If a short message is next with a
     /// header for which this key stands, the header is skipped: true, with the bytes behind it, which may be none.
+    /// `None` for lent bytes, which lie in the other process.
     ///
     /// # Errors
     /// As [`Stream::try_read`]; false without a byte is the end of the stream.
-    pub fn peek(&mut self, most: usize, header: Option<Key>) -> io::Result<(bool, &[AtomicU8])> {
+    pub fn peek(&mut self, most: usize, header: Option<Key>) -> io::Result<Option<(bool, &[AtomicU8])>> {
         let next = self.available(most.min(PUBLISHED_BYTES))?;
         match next {
             Next::Message { place, from: 0, to }
@@ -219,12 +339,13 @@ impl<B: Bell> Stream<B> {
             {
                 self.reader.skip(HEADER_BYTES as u64);
                 let behind = Next::Message { place, from: HEADER_BYTES, to };
-                return Ok((true, self.bytes(behind, most.saturating_sub(HEADER_BYTES))));
+                return Ok(Some((true, self.bytes(behind, most.saturating_sub(HEADER_BYTES)))));
             }
+            Next::Loan { .. } => return Ok(None),
             next if next.count() == 0 => self.ended()?,
             Next::Message { .. } | Next::Ring(_) => {}
         }
-        Ok((false, self.bytes(next, most)))
+        Ok(Some((false, self.bytes(next, most))))
     }
 
     /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more. The other side may sleep on
@@ -255,6 +376,7 @@ impl<B: Bell> Stream<B> {
                 };
                 &bytes[..most.min(bytes.len())]
             }
+            Next::Loan { .. } => &[],
         }
     }
 
@@ -282,8 +404,13 @@ impl<B: Bell> Stream<B> {
         self.has_hung_up = !self.segments.other.page().has_ended();
     }
 
-    /// Before a sleep: the other side rings from now on when one of these events comes ([`FOR_BYTES`], [`FOR_ROOM`], or
-    /// both by `|`), or an event armed before. The thread arms all its streams, [looks again](crate::look_again), and
+    /// The event that makes place for the bytes that [`Stream::try_write`] did not take.
+    pub fn place_event(&self) -> u32 {
+        if self.awaits_return { FOR_RETURN } else { FOR_ROOM }
+    }
+
+    /// Before a sleep: the other side rings from now on when one of these events comes ([`FOR_BYTES`], [`FOR_ROOM`],
+    /// [`FOR_RETURN`], or several by `|`), or an event armed before. The thread arms all its streams, [looks again](crate::look_again), and
     /// asks each whether it [is ready](Stream::is_ready).
     pub fn arm(&mut self, events: u32) {
         self.notify();
@@ -303,6 +430,7 @@ impl<B: Bell> Stream<B> {
                 && (self.available(1).map_or(true, |next| next.count() > 0)
                     || self.segments.other.page().has_ended())
             || events & FOR_ROOM != 0 && self.room(1).map_or(true, |room| room > 0)
+            || events & FOR_RETURN != 0 && self.writer.has_new_return(self.segments.other.page())
     }
 
     /// After the sleep.
@@ -318,5 +446,7 @@ fn lost(impossible: Impossible) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, text)
 }
 
+#[cfg(test)]
+mod loan_tests;
 #[cfg(test)]
 mod tests;

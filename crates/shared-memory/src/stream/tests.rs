@@ -9,16 +9,20 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::*;
 use crate::look_again;
+use crate::memory::Nonce;
 use crate::short::PLACES;
 
 const CAPACITY: usize = 64 << 10;
 
+/// Nothing is lent.
+const COPIED: usize = usize::MAX;
+
 /// A hang is a failure.
-const WATCHDOG: Duration = Duration::from_secs(60);
+pub(super) const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// Wakes the other side through this descriptor, which that side polls.
 #[derive(Clone, Debug)]
-struct Eventfd(Arc<OwnedFd>);
+pub(super) struct Eventfd(Arc<OwnedFd>);
 
 impl Bell for Eventfd {
     fn ring(&self) {
@@ -26,24 +30,28 @@ impl Bell for Eventfd {
     }
 }
 
-type Side = Stream<Eventfd>;
+pub(super) type Side = Stream<Eventfd>;
 
 /// Two sides, each with the bell that wakes it.
-fn pair() -> [(Side, Eventfd); 2] {
+pub(super) fn pair() -> [(Side, Eventfd); 2] {
     let [(ours, our_file), (theirs, their_file)] = [(); 2].map(|()| Segment::create(CAPACITY).unwrap());
     let bell = |()| Eventfd(Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap()));
     let [our_bell, their_bell] = [(); 2].map(bell);
-    let side =
-        |own, file, bell: &Eventfd| Stream::new(Arc::new(Segments::new(own, &file).unwrap()), bell.clone());
+    let side = |own, file, bell: &Eventfd| {
+        let process =
+            OtherProcess::new(std::process::id() as i32, Nonce::of_this_process().unwrap()).unwrap();
+        let segments = Segments::new(own, &file).unwrap().with_loans(true, Some(process));
+        Stream::new(Arc::new(segments), bell.clone())
+    };
     let (here, there) = (side(ours, their_file, &their_bell), side(theirs, our_file, &our_bell));
     [(here, our_bell), (there, their_bell)]
 }
 
-fn kind<T>(result: io::Result<T>) -> Option<ErrorKind> {
+pub(super) fn kind<T>(result: io::Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
 
-fn read(stream: &mut Side, most: usize) -> io::Result<Vec<u8>> {
+pub(super) fn read(stream: &mut Side, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; most];
     let count = stream.try_read(&mut [IoSliceMut::new(&mut bytes)])?;
     bytes.truncate(count);
@@ -64,7 +72,7 @@ proptest! {
                 0 | 1 => {
                     let bytes = bytes(length);
                     let (first, second) = bytes.split_at(length / 3);
-                    let written = here.try_write(&[IoSlice::new(first), IoSlice::new(second)]);
+                    let written = here.try_write(&[IoSlice::new(first), IoSlice::new(second)], COPIED);
                     let fits = length.min(CAPACITY - under_way.len());
                     prop_assert_eq!(written.unwrap_or(0), fits);
                     under_way.extend(&bytes[..fits]);
@@ -98,7 +106,7 @@ proptest! {
                     // For the header that comes next, or for another one.
                     let message = messages.front().filter(|(at, _)| *at == read_bytes);
                     let key = if step == 4 { [u64::MAX, 0] } else { message.map_or([0, 0], |(_, key)| *key) };
-                    let (is_behind, peeked) = there.peek(length, Some(key)).unwrap_or_default();
+                    let (is_behind, peeked) = there.peek(length, Some(key)).ok().flatten().unwrap_or_default();
                     prop_assert_eq!(is_behind, step == 5 && message.is_some());
                     let peeked: Vec<u8> = peeked.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
                     if is_behind {
@@ -120,7 +128,7 @@ proptest! {
 }
 
 /// Sleeps until its stream is ready, for as long as it takes.
-fn sleep(stream: &mut Side, bell: &Eventfd, event: u32) {
+pub(super) fn sleep(stream: &mut Side, bell: &Eventfd, event: u32) {
     stream.arm(event);
     look_again();
     if !stream.is_ready() {
@@ -144,7 +152,7 @@ fn sides_that_sleep_are_woken() {
         while written < BYTES {
             // Small pieces and large ones.
             let end = BYTES.min(written + 1 + written % 50_000);
-            match here.try_write(&[IoSlice::new(&bytes[written..end])]) {
+            match here.try_write(&[IoSlice::new(&bytes[written..end])], COPIED) {
                 Ok(count) => written += count,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -180,23 +188,23 @@ fn a_stream_ends_behind_its_bytes_or_is_lost() {
     assert_eq!(kind(read(&mut there, 9)), Some(ErrorKind::WouldBlock));
     there.arm(FOR_BYTES);
     assert!(!there.is_ready());
-    here.try_write(&[IoSlice::new(b"last")]).unwrap();
+    here.try_write(&[IoSlice::new(b"last")], COPIED).unwrap();
     assert_eq!(there.segments.unread_bytes(), 4);
     here.segments.end();
     assert!(there.is_ready());
     there.hang_up();
     assert_eq!(read(&mut there, 9).unwrap(), b"last");
     assert_eq!((read(&mut there, 9).unwrap(), read(&mut there, 9).unwrap()), (vec![], vec![]));
-    assert_eq!(there.try_write(&[IoSlice::new(b"x")]).unwrap(), 1, "the other side may still read");
+    assert_eq!(there.try_write(&[IoSlice::new(b"x")], COPIED).unwrap(), 1, "the other side may still read");
     // The other side dies in the middle.
     let [(mut here, _), (mut there, _)] = pair();
-    here.try_write(&[IoSlice::new(b"la")]).unwrap();
+    here.try_write(&[IoSlice::new(b"la")], COPIED).unwrap();
     drop(here);
     there.hang_up();
     assert_eq!(read(&mut there, 9).unwrap(), b"la");
     assert_eq!(kind(read(&mut there, 9)), Some(ErrorKind::UnexpectedEof));
     assert_eq!(kind(there.peek(9, None)), Some(ErrorKind::UnexpectedEof));
-    assert_eq!(kind(there.try_write(&[IoSlice::new(b"x")])), Some(ErrorKind::BrokenPipe));
+    assert_eq!(kind(there.try_write(&[IoSlice::new(b"x")], COPIED)), Some(ErrorKind::BrokenPipe));
 }
 
 #[test]
@@ -204,13 +212,13 @@ fn an_impossible_index_ends_the_stream_and_nothing_else() {
     let far = CAPACITY as u64 + 1;
     for (written, read_by_other) in [(far, 0), (u64::MAX, 0), (0, far), (0, u64::MAX)] {
         let [(here, _), (mut there, _)] = pair();
-        there.try_write(&[IoSlice::new(&[1; CAPACITY])]).unwrap();
+        there.try_write(&[IoSlice::new(&[1; CAPACITY])], COPIED).unwrap();
         here.segments.own.page().forge(written, read_by_other);
         there.arm(if written > 0 { FOR_BYTES } else { FOR_ROOM });
         assert!(there.is_ready(), "an error is to be told");
         assert!(there.segments.unread_bytes() <= CAPACITY as u64);
         let result = match written {
-            0 => kind(there.try_write(&[IoSlice::new(b"x")])),
+            0 => kind(there.try_write(&[IoSlice::new(b"x")], COPIED)),
             _ => kind(read(&mut there, 9)),
         };
         assert_eq!(result, Some(ErrorKind::InvalidData), "{written} {read_by_other}");

@@ -26,6 +26,7 @@ pub use in_effect::{SetVariable, set_variables};
 pub use page::settings_page;
 pub use table::GROUPS;
 pub use unisono_communicator::settings::{Knob, KnobGroup};
+pub use unisono_job::SingleCopy;
 pub use unisono_job::config::{Config as JobConfig, Interfaces};
 pub use unisono_job::environment::Placement;
 pub use unisono_job::job_settings::Checksum;
