@@ -134,9 +134,9 @@ fn remedy(config: &Config, has_secret: bool) -> String {
 }
 
 pub(super) const SECRET_REMEDY: &str = "\
-    UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode 0600 (umask 077; \
-    head -c 32 /dev/urandom > FILE), or UNISONO_SECRET_FD a pipe with them, or have the file as unisono/secret in the \
-    user's configuration directory";
+    UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode 0600 \
+    (unisono secret FILE, or umask 077; head -c 32 /dev/urandom > FILE), or UNISONO_SECRET_FD a pipe with them, or \
+    have the file as unisono/secret in the user's configuration directory";
 
 fn secret(config: &Config) -> Option<SecretSource> {
     let own = || config.user_secret_file.clone().filter(|path| path.exists()).map(SecretSource::File);
