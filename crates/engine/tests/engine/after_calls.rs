@@ -79,14 +79,14 @@ fn a_function_may_wait_for_a_later_one() {
 fn functions_beyond_the_number_of_threads_wait() {
     watched(|| {
         let (options, threads) = options();
-        let world = in_process::world_of(1, &options, |_, links| links);
+        let world = in_process::world_of(2, &options, |_, links| links);
+        let start = |rank: usize| world[rank].all_reduce_async(vec![1u32], ReduceOp::Sum);
         let (release, entered) =
             (Arc::new((Mutex::new(false), Condvar::new())), Arc::new(AtomicUsize::new(0)));
         let (sender, ended) = mpsc::channel();
         for _ in 0..FUNCTIONS {
             let (release, entered, sender) = (release.clone(), entered.clone(), sender.clone());
-            let work = world[0].all_reduce_async(vec![1u32], ReduceOp::Sum);
-            work.as_work().on_done(move |_| {
+            start(0).as_work().on_done(move |_| {
                 entered.fetch_add(1, Ordering::SeqCst);
                 let (is_over, changed) = &*release;
                 drop(changed.wait_while(is_over.lock().unwrap(), |is_over| !*is_over).unwrap());
@@ -94,11 +94,15 @@ fn functions_beyond_the_number_of_threads_wait() {
             });
         }
         drop(sender);
+        // No call has ended before: its function would have run on this thread.
+        let others: Vec<_> = (0..FUNCTIONS).map(|_| start(1)).collect();
         while entered.load(Ordering::SeqCst) < 64 {
             std::thread::sleep(Duration::from_millis(1));
         }
         // Calls go on meanwhile.
-        assert_eq!(world[0].all_reduce_async(vec![1u32], ReduceOp::Sum).wait().unwrap(), [1]);
+        assert!(others.into_iter().all(|other| other.wait().unwrap() == [2]));
+        let (work, other) = (start(0), start(1));
+        assert_eq!((work.wait().unwrap(), other.wait().unwrap()), (vec![2], vec![2]));
         assert!(threads.count() <= 64 + 8, "{threads:?}");
         *release.0.lock().unwrap() = true;
         release.1.notify_all();
