@@ -59,4 +59,4 @@ pub use connecting::{Listener, RING_BYTES, SingleCopy, memory_problem};
 pub use job::Job;
 pub use meeting_store::MeetingStore;
 pub use unisono_communicator::{open_regular, read_regular};
-pub use unisono_shared_memory::{Budget, MemoryLimit, cgroup_path, with_parents};
+pub use unisono_shared_memory::{Budget, MemoryLimit, Nonce, OtherProcess, cgroup_path, with_parents};

@@ -25,9 +25,11 @@ use crate::run::hosts::{RSH_DEFAULT, Rsh};
 /// The most ranks that are started on one host.
 pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
 
-/// The hidden commands: a rank of the demonstration, and the process beside a launcher.
+/// The hidden commands: a rank of the demonstration, the process beside a launcher, and the child by which doctor tries
+/// whether the memory of a process can be read.
 pub(crate) const DEMO_RANK: &str = "demo-rank";
 pub(crate) const GUARD: &str = "guard";
+pub(crate) const READ_PARENT: &str = "read-parent";
 
 /// Collective communication between the ranks of a job: try it, launch it, measure it, show its algorithms.
 #[derive(Debug, Parser)]
@@ -70,6 +72,12 @@ pub(crate) enum Commands {
     Guard {
         /// The folder that it removes at the end.
         folder: PathBuf,
+    },
+    /// The process that tries to read the memory of its parent.
+    #[command(name = READ_PARENT, hide = true)]
+    ReadParent {
+        /// The nonce of the parent, in hexadecimal digits.
+        nonce: String,
     },
 }
 

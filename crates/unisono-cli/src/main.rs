@@ -51,5 +51,6 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Settings => print::line(settings_page().trim_end()),
         Commands::DemoRank(arguments) => demo::rank(arguments),
         Commands::Guard { folder } => run::guard::watch(&folder),
+        Commands::ReadParent { nonce } => doctor::read_parent(&nonce),
     }
 }

@@ -21,8 +21,8 @@ pub enum SingleCopy {
 }
 
 impl SingleCopy {
-    /// The nonce for the other side; `None` if it is not to read this process.
-    fn nonce(self) -> Option<Nonce> {
+    /// The nonce for the other side; `None` if it is not to read this process, and when no memory is left.
+    pub fn nonce(self) -> Option<Nonce> {
         match self {
             SingleCopy::Off => return None,
             SingleCopy::Auto => {}
@@ -74,4 +74,58 @@ pub(super) async fn agree(
     stream.write_u8(process.is_some().into()).await?;
     let may_lend = stream.read_u8().await? != 0;
     Ok(segments.with_loans(may_lend, process))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use unisono_shared_memory::Segment;
+
+    use super::*;
+    use crate::task_thread::TaskThread;
+
+    fn segments() -> [Segments; 2] {
+        let made: [(Segment, OwnedFd); 2] = [(); 2].map(|()| Segment::create(64 << 10).unwrap());
+        let [(ours, our_file), (theirs, their_file)] = made;
+        [Segments::new(ours, &their_file).unwrap(), Segments::new(theirs, &our_file).unwrap()]
+    }
+
+    /// What each of two sides with these settings may lend and can read.
+    fn loans(settings: [SingleCopy; 2]) -> [(bool, bool); 2] {
+        let agreed = TaskThread::start("test").unwrap().wait_for(async move {
+            let (mut one, mut other) = UnixStream::pair().unwrap();
+            let [ours, theirs] = segments();
+            tokio::join!(agree(&mut one, settings[0], ours), agree(&mut other, settings[1], theirs))
+        });
+        [agreed.0.unwrap().loans(), agreed.1.unwrap().loans()]
+    }
+
+    #[test]
+    fn a_side_lends_if_the_other_one_can_read_it() {
+        let (auto, off) = (SingleCopy::Auto, SingleCopy::Off);
+        assert_eq!(loans([auto, auto]), [(true, true); 2], "both are this process");
+        assert_eq!(loans([auto, SingleCopy::On]), [(true, true); 2]);
+        assert_eq!(loans([auto, off]), [(false, false); 2]);
+        assert_eq!(loans([off, off]), [(false, false); 2]);
+    }
+
+    /// Rows: D9
+    #[test]
+    fn a_nonce_that_is_wrong_is_read_by_nobody() {
+        let [ours, _] = segments();
+        let (loans, theirs) = TaskThread::start("test").unwrap().wait_for(async move {
+            let (mut one, mut other) = UnixStream::pair().unwrap();
+            let other_side = async {
+                let mut nonce = Nonce::of_this_process().unwrap().to_bytes();
+                nonce[Nonce::BYTES - 1] ^= 1;
+                other.write_all(&nonce).await.unwrap();
+                other.read_exact(&mut nonce).await.unwrap();
+                other.write_u8(1).await.unwrap();
+                other.read_u8().await.unwrap()
+            };
+            tokio::join!(async { agree(&mut one, SingleCopy::Auto, ours).await.unwrap().loans() }, other_side)
+        });
+        assert_eq!((loans, theirs), ((true, false), 0));
+    }
 }

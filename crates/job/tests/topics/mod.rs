@@ -26,6 +26,7 @@ mod own_failures;
 mod processes;
 mod reconnection;
 mod retransmissions;
+mod reused_memory;
 mod stragglers;
 mod worlds;
 

@@ -18,6 +18,7 @@ use crate::arguments::DoctorArguments;
 use crate::print;
 use crate::problem::{Problem, Result};
 use folder::{Left, read_folder};
+pub(crate) use machine::single_copy::read_parent;
 use merge::{culprit, merge, ranks_text};
 
 /// `unisono doctor`.

@@ -13,6 +13,7 @@ use unisono_offload_nccl::BACKEND as NCCL;
 use unisono_transport_tcp::BACKEND as TCP;
 
 use super::facts::HostNetwork;
+use super::single_copy::single_copy;
 use crate::print;
 
 /// A backend, as this machine has it.
@@ -72,7 +73,7 @@ fn tcp(network: &HostNetwork, config: &Config) -> BackendFacts {
     }
     let within_host = match unisono_job::memory_problem() {
         _ if !config.shares_memory => "TCP, because UNISONO_SHM is 0".to_owned(),
-        None => "shared memory".to_owned(),
+        None => format!("shared memory; {}", single_copy(config.single_copy)),
         Some(problem) => format!("Unix sockets, because no memory can be shared: {problem}"),
     };
     let capabilities = [

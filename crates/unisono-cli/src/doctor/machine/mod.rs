@@ -3,6 +3,7 @@
 mod backends;
 mod facts;
 mod parse;
+pub(crate) mod single_copy;
 mod slow;
 
 use std::fmt::Display;
