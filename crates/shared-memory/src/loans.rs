@@ -3,15 +3,13 @@
 //!
 //! A loan lies in the stream between two bytes of the ring, and takes no index. Its bytes stay as they are until the
 //! reader has copied them. A writer that cannot wait for that [ends](crate::Segments::end) the stream first, which
-//! takes all loans back: it stores a word, has a fence, and only then changes the bytes. The reader copies, has a fence,
-//! and only then looks at the word. So a reader that has copied a changed byte sees the word.
+//! takes all loans back: it stores a word, has a fence, and only then changes the bytes. The reader copies, has a
+//! fence, and only then looks at the word. So a reader that has copied a changed byte sees the word.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::indices::Next;
 
 /// The most loans that are not returned: with their number they fill two cache lines.
 pub(crate) const LOANS_MAX: u64 = if cfg!(loom) { 1 } else { 5 };
@@ -40,7 +38,7 @@ struct Words {
 pub(crate) struct Loan {
     /// The index of the byte of the ring behind it.
     pub(crate) start: u64,
-    /// Where the bytes begin.
+    /// The place of the first byte in the writer's process.
     pub(crate) address: u64,
     /// Their number.
     pub(crate) bytes: u64,
@@ -79,11 +77,6 @@ impl Loans {
 }
 
 impl Loan {
-    /// The bytes that are left.
-    pub(crate) fn rest(self) -> Next {
-        Next::Loan { address: self.address, bytes: self.bytes }
-    }
-
     /// Its first bytes have been copied. The address is the writer's, so it may be any number.
     pub(crate) fn take(&mut self, count: u64) {
         self.address = self.address.wrapping_add(count);
@@ -94,10 +87,10 @@ impl Loan {
 /// The loans of a writer.
 #[derive(Debug, Default)]
 pub(crate) struct Lent {
-    /// The number of loans so far, and of those that were returned whole.
+    /// The number of loans so far, and the number of loans that were copied whole.
     loans: u64,
     returned: u64,
-    /// The bytes of all loans so far, and those of them that the reader has copied.
+    /// The number of bytes of all loans so far, and of copied ones among them.
     bytes: u64,
     returned_bytes: u64,
     /// By place: the index at which a loan lies, and the bytes of all loans up to its end.

@@ -12,7 +12,7 @@ use unisono_shared_memory::{Nonce, OtherProcess, Segments, let_others_read};
 /// Whether a rank reads the memory of other ranks of its host, and lets them read its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SingleCopy {
-    /// Where the kernel allows it.
+    /// If the kernel allows it.
     Auto,
     /// The same, and this process lets all processes of its user read its memory.
     On,
@@ -91,7 +91,7 @@ mod tests {
         [Segments::new(ours, &their_file).unwrap(), Segments::new(theirs, &our_file).unwrap()]
     }
 
-    /// What each of two sides with these settings may lend and can read.
+    /// Whether each of two sides with these settings may lend, and whether it can read.
     fn loans(settings: [SingleCopy; 2]) -> [(bool, bool); 2] {
         let agreed = TaskThread::start("test").unwrap().wait_for(async move {
             let (mut one, mut other) = UnixStream::pair().unwrap();

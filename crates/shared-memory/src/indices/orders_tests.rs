@@ -151,10 +151,10 @@ fn messages_and_bytes_of_the_ring_come_in_their_order() {
 }
 
 /// A lent byte that may change while it is read, as the kernel copies it.
-struct Lent(AtomicU64);
+struct LentByte(AtomicU64);
 
 /// The next byte, from a loan.
-fn read_lent(ring: &Ring, lent: &Lent, reader: &mut Reader) -> Option<u64> {
+fn read_lent(ring: &Ring, lent: &LentByte, reader: &mut Reader) -> Option<u64> {
     let [other, own] = &ring.pages;
     while reader.available(other, 1).unwrap().count() == 0 {
         own.arm(FOR_BYTES);
@@ -188,7 +188,7 @@ fn lend(ring: &Ring, writer: &mut Writer) {
 #[test]
 fn no_changed_byte_is_received_from_a_loan_that_was_taken_back() {
     loom::model(|| {
-        let (ring, lent) = (Arc::new(Ring::new()), Arc::new(Lent(AtomicU64::new(7))));
+        let (ring, lent) = (Arc::new(Ring::new()), Arc::new(LentByte(AtomicU64::new(7))));
         lend(&ring, &mut Writer::new(1));
         let reader = thread::spawn({
             let (ring, lent) = (ring.clone(), lent.clone());
@@ -206,7 +206,7 @@ fn no_changed_byte_is_received_from_a_loan_that_was_taken_back() {
 #[test]
 fn a_writer_that_sleeps_learns_of_the_return_and_then_overwrites() {
     loom::model(|| {
-        let (ring, lent) = (Arc::new(Ring::new()), Arc::new(Lent(AtomicU64::new(7))));
+        let (ring, lent) = (Arc::new(Ring::new()), Arc::new(LentByte(AtomicU64::new(7))));
         let reader = thread::spawn({
             let (ring, lent) = (ring.clone(), lent.clone());
             move || assert_eq!(read_lent(&ring, &lent, &mut Reader::new(1)), Some(7))
@@ -230,7 +230,7 @@ fn a_writer_that_sleeps_learns_of_the_return_and_then_overwrites() {
 fn a_loan_comes_before_the_bytes_and_messages_behind_it() {
     for is_message in [false, true] {
         loom::model(move || {
-            let (ring, lent) = (Arc::new(Ring::new()), Arc::new(Lent(AtomicU64::new(7))));
+            let (ring, lent) = (Arc::new(Ring::new()), Arc::new(LentByte(AtomicU64::new(7))));
             let reader = thread::spawn({
                 let (ring, lent) = (ring.clone(), lent.clone());
                 move || {

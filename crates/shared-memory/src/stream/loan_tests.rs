@@ -26,7 +26,7 @@ proptest! {
     #[test]
     fn lent_bytes_come_in_their_order(steps in prop::collection::vec((0..6u8, 0..LONG, 0..LONG), 1..60)) {
         let [(mut here, _), (mut there, _)] = pair();
-        // The written bytes that are not read, and those that are not released, each with the end of its bytes.
+        // The written bytes that are not read, and the buffers that are not released, with the ends of their bytes.
         let (mut under_way, mut buffers) = (VecDeque::new(), VecDeque::new());
         let (mut next, mut taken) = (0u8, 0u64);
         for (step, length, copied) in steps {

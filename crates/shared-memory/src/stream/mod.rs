@@ -176,7 +176,8 @@ impl<B: Bell> Stream<B> {
         self.notify();
     }
 
-    /// Asks the kernel for a buffer once. If other memory comes to lie there, the other side says that it cannot read it.
+    /// Asks the kernel for a buffer once. If other memory comes to lie there, the other side says that it cannot read
+    /// it.
     fn is_lendable(&mut self, bytes: &[u8]) -> bool {
         if !self.segments.may_lend || bytes.len() < LOAN_BYTES_MIN {
             return false;
@@ -309,8 +310,8 @@ impl<B: Bell> Stream<B> {
         if read == 0 && is_asked { self.ended().map(|()| 0) } else { Ok(read) }
     }
 
-    /// Copies the next bytes of a loan, as many as there is room for. Bytes that the other side has taken back meanwhile
-    /// were not received.
+    /// Copies the next bytes of a loan, as many as there is room for. Bytes that the other side has taken back
+    /// meanwhile were not received.
     fn read_loan(&mut self, address: u64, bytes: u64, into: &mut [u8]) -> io::Result<usize> {
         let (own, other) = (self.segments.own.page(), self.segments.other.page());
         let Some(process) = &self.segments.process else { return Err(ErrorKind::InvalidData.into()) };
@@ -410,8 +411,8 @@ impl<B: Bell> Stream<B> {
     }
 
     /// Before a sleep: the other side rings from now on when one of these events comes ([`FOR_BYTES`], [`FOR_ROOM`],
-    /// [`FOR_RETURN`], or several by `|`), or an event armed before. The thread arms all its streams, [looks again](crate::look_again), and
-    /// asks each whether it [is ready](Stream::is_ready).
+    /// [`FOR_RETURN`], or several by `|`), or an event armed before. The thread arms all its streams,
+    /// [looks again](crate::look_again), and asks each whether it [is ready](Stream::is_ready).
     pub fn arm(&mut self, events: u32) {
         self.notify();
         self.awaited |= events;

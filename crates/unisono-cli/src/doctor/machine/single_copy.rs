@@ -9,7 +9,7 @@ use unisono_job::{Nonce, OtherProcess, SingleCopy};
 use crate::arguments::READ_PARENT;
 use crate::problem::{Problem, Result};
 
-/// How long messages are copied between ranks of this host that share memory.
+/// The number of copies of a long message between ranks of this host that share memory.
 pub(super) fn single_copy(setting: SingleCopy) -> String {
     if setting == SingleCopy::Off {
         return "long messages are copied twice, because UNISONO_SINGLE_COPY is off".to_owned();
@@ -21,7 +21,9 @@ pub(super) fn single_copy(setting: SingleCopy) -> String {
                 SingleCopy::Auto => "; UNISONO_SINGLE_COPY=on may help",
                 SingleCopy::On | SingleCopy::Off => "",
             };
-            format!("long messages are copied twice, because ranks cannot read each other's memory: {problem}{remedy}")
+            format!(
+                "long messages are copied twice, because ranks cannot read each other's memory: {problem}{remedy}"
+            )
         }
     }
 }
