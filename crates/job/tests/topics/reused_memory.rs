@@ -112,8 +112,6 @@ fn memory_that_is_used_again_after_a_failure_is_in_no_result() {
 }
 
 /// The same, for long.
-///
-/// Rows: D9
 #[test]
 #[ignore = "takes minutes"]
 fn memory_that_is_used_again_after_a_thousand_failures_is_in_no_result() {
