@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_collectives::Collectives;
-use unisono_communicator::{Communicator, ReduceOp, Result};
-use unisono_schedule::SplitMix;
+use unisono_communicator::{Communicator, ReduceOp, Result, SplitMix};
 
 use crate::support::{config, on_each, worlds};
 
@@ -16,7 +15,10 @@ const RANKS: usize = 3;
 const SPOILED: u64 = u64::MAX;
 
 /// The shares of the longest calls, in elements: more than a piece of a message.
-const ELEMENTS_MAX: u64 = 100_000;
+const ELEMENTS_MAX: usize = 100_000;
+
+/// The time after which rank 2 aborts, at most.
+const ABORTED_AFTER_US_MAX: usize = 3_000;
 
 /// An element of the share that rank `from` has for rank `to` in a call.
 fn element(call: usize, from: usize, to: usize, index: usize) -> u64 {
@@ -68,12 +70,13 @@ impl Call {
 /// One job, in which rank 2 aborts after this time. Returns the number of calls that have ended well.
 fn job(seed: u64) -> usize {
     let done = on_each(worlds(RANKS as u32, &config(&[])), move |world, comm| {
-        let (own, mut random) = (comm.group().rank() as usize, SplitMix::new(seed));
-        let (after_us, elements) = (random.below(3_000), 8_000 + random.below(ELEMENTS_MAX - 8_000) as usize);
+        let (own, mut random) = (comm.group().rank() as usize, SplitMix(seed));
+        let (after, elements) =
+            (random.below(ABORTED_AFTER_US_MAX), 8_000 + random.below(ELEMENTS_MAX - 8_000));
         let aborting = (own == 2).then(|| {
             let comm: Arc<dyn Communicator> = comm.clone();
             std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_micros(after_us));
+                std::thread::sleep(Duration::from_micros(after as u64));
                 comm.abort().unwrap();
             })
         });
