@@ -330,29 +330,42 @@ impl Reader {
         if self.loan.bytes > 0 {
             return Ok(rest_of_loan(self.loan));
         }
-        let mut next = self.before_message(writer)?;
-        // The index lags behind the messages since the last bytes of the ring.
-        if next.is_none() && self.written.saturating_sub(self.read) < wanted {
-            let possible = (self.written, self.read + self.capacity);
-            self.written = checked(writer.written.0.load(Ordering::Acquire), possible)?;
-            // A message may have come before this index.
-            if self.written > self.read {
-                next = self.before_message(writer)?;
-            }
+        let mut next = self.before_loans(writer, wanted)?;
+        let before = self.before_loan(writer)?;
+        if before.is_some_and(|before| before > 0) && next.count() == 0 {
+            // All bytes before the loan can be seen with it.
+            next = self.before_loans(writer, wanted)?;
         }
-        let next = next.unwrap_or(Next::Ring(self.written.saturating_sub(self.read)));
-        match (self.before_loan(writer)?, next) {
+        match (before, next) {
             (Some(0), _) => Ok(rest_of_loan(self.loan)),
-            // All bytes before it can be seen with it.
-            (Some(_), Next::Ring(0)) => self.available(writer, wanted),
-            (Some(before), Next::Ring(bytes)) => Ok(Next::Ring(bytes.min(before))),
             (_, Next::Message { to, .. }) => {
                 self.messages = self.messages.wrapping_add(1);
                 self.message = (self.read, self.read + to as u64);
                 Ok(next)
             }
-            (None, Next::Ring(_) | Next::Loan { .. }) | (Some(_), Next::Loan { .. }) => Ok(next),
+            (Some(before), Next::Ring(bytes)) => Ok(Next::Ring(bytes.min(before))),
+            (None, Next::Ring(_)) | (_, Next::Loan { .. }) => Ok(next),
         }
+    }
+
+    /// The bytes that are there, as if nothing was lent. A message has not begun yet.
+    #[inline]
+    fn before_loans(&mut self, writer: &Page, wanted: u64) -> Result<Next, Impossible> {
+        if let Some(next) = self.before_message(writer)? {
+            return Ok(next);
+        }
+        // The index lags behind the messages since the last bytes of the ring.
+        if self.written.saturating_sub(self.read) < wanted {
+            let possible = (self.written, self.read + self.capacity);
+            self.written = checked(writer.written.0.load(Ordering::Acquire), possible)?;
+            // A message may have come before this index.
+            if self.written > self.read
+                && let Some(next) = self.before_message(writer)?
+            {
+                return Ok(next);
+            }
+        }
+        Ok(Next::Ring(self.written.saturating_sub(self.read)))
     }
 
     /// The number of bytes of one piece that are known to be there, without a look at the writer's page.
@@ -362,7 +375,7 @@ impl Reader {
         self.message.1.max(self.written).saturating_sub(self.read)
     }
 
-    /// The bytes before the next short message, or this message, if it is there. It has not begun yet.
+    /// The bytes before the next short message, or this message, if it is there.
     #[inline]
     fn before_message(&mut self, writer: &Page) -> Result<Option<Next>, Impossible> {
         let place = self.messages % PLACES;
@@ -392,8 +405,6 @@ impl Reader {
         let before = loan.start - self.read;
         if before == 0 {
             (self.loans, self.loan) = (self.loans + 1, loan);
-        } else {
-            self.written = self.written.max(loan.start);
         }
         Ok(Some(before))
     }
