@@ -39,8 +39,9 @@ impl SingleCopy {
     fn process(self, number: Option<i32>, nonce: Option<Nonce>) -> Option<OtherProcess> {
         let reached = match (self, number) {
             (SingleCopy::Off, _) => return None,
+            // The kernel has no number for it here.
+            (SingleCopy::Auto | SingleCopy::On, None | Some(0)) => Err(io::ErrorKind::NotFound.into()),
             (SingleCopy::Auto | SingleCopy::On, Some(number)) => OtherProcess::new(number, nonce?),
-            (SingleCopy::Auto | SingleCopy::On, None) => Err(io::ErrorKind::NotFound.into()),
         };
         let reason = match reached {
             Ok(process) => return Some(process),
