@@ -467,6 +467,8 @@ typedef struct unisono_group_t {
   uint32_t flags;
   // 0.
   uint32_t reserved;
+  // The time in seconds for which a thread that waits in one of its calls polls before it sleeps.
+  double spin_s;
 } unisono_group_t;
 
 // A function that reduces: `out[i] = f(left[i], right[i])` for `bytes` bytes of whole elements. `left` comes from

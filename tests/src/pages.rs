@@ -7,4 +7,5 @@
 #[doc = include_str!("../../docs/backends.md")]
 #[doc = include_str!("../../docs/logging.md")]
 #[doc = include_str!("../../docs/porting.md")]
+#[doc = include_str!("../../docs/performance.md")]
 struct Pages;

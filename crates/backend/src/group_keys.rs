@@ -73,7 +73,7 @@ pub struct GroupText {
     /// The list of ranks.
     pub list: String,
     /// As [`GroupOptions::texts`].
-    pub options: [String; 5],
+    pub options: [String; 6],
 }
 
 impl GroupText {

@@ -103,10 +103,11 @@ impl EngineOptions {
     /// These settings, with the options of a group where it has them.
     #[must_use]
     pub fn of_group(&self, group: &Group) -> EngineOptions {
-        let GroupOptions { timeout, algorithm, .. } = *group.options();
+        let GroupOptions { timeout, algorithm, spin, .. } = *group.options();
         EngineOptions {
             timeout: timeout.unwrap_or(self.timeout),
             algorithm: algorithm.or(self.algorithm),
+            spin: spin.unwrap_or(self.spin),
             ..self.clone()
         }
     }

@@ -32,6 +32,8 @@ pub struct GroupFields {
     pub flags: u32,
     /// 0.
     pub reserved: u32,
+    /// The time in seconds for which a thread that waits in one of its calls polls before it sleeps.
+    pub spin_s: f64,
 }
 
 // SAFETY: the size is the first field; the rest are pointers and numbers.
@@ -300,8 +302,8 @@ unsafe fn group_options(options: *const GroupFields) -> Result<GroupOptions> {
     if fields.reserved != 0 {
         return Err(Error::invalid("reserved", "not 0"));
     }
-    let mut options =
-        GroupOptions { timeout: seconds("timeout_s", fields.timeout_s)?, ..GroupOptions::new() };
+    let (timeout, spin) = (seconds("timeout_s", fields.timeout_s)?, seconds("spin_s", fields.spin_s)?);
+    let mut options = GroupOptions { timeout, spin, ..GroupOptions::new() };
     if let Some(label) = label {
         options = options.label(label);
     }

@@ -104,7 +104,7 @@ pub(crate) fn is_initialized() -> bool {
 impl World {
     /// A communicator that only its members make: of these ranks of the job, in the order given. The others need not
     /// know of it. A key stands for one list of ranks.
-    #[pyo3(signature = (key, ranks, *, timeout = None, label = None))]
+    #[pyo3(signature = (key, ranks, *, timeout = None, label = None, spin = None))]
     fn make_group(
         &self,
         py: Python<'_>,
@@ -112,8 +112,9 @@ impl World {
         ranks: Vec<u32>,
         timeout: Option<f64>,
         label: Option<&str>,
+        spin: Option<f64>,
     ) -> PyResult<Communicator> {
-        let mut options = GroupOptions::new();
+        let mut options = GroupOptions { spin: spin.map(seconds).transpose()?, ..GroupOptions::new() };
         if let Some(timeout) = timeout {
             options = options.timeout(seconds(timeout)?);
         }

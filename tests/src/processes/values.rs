@@ -52,7 +52,7 @@ wire_choice! {
 
 wire_struct! {
     CallOptions { timeout, label, algorithm, determinism, when_busy, is_needed, host_by_companion, profile, log_name }
-    GroupOptions { backend, timeout, label, algorithm, determinism }
+    GroupOptions { backend, timeout, label, algorithm, determinism, spin }
     Descriptor { operation, dtype, count, op, root, peer, tag, label, place, uneven }
     ParentCall { name, descriptor, sizes, site }
     Outcome { completion, source, tag, bytes, algorithm }

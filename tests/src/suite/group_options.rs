@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_collectives::{Collectives, CollectivesAsync, CollectivesPrepared};
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Communicator, DType, Descriptor, Determinism, Error,
     GroupBackend, GroupOptions, Peer, Place, ReduceOp, ShortText,
@@ -88,6 +88,36 @@ pub fn a7_the_label_of_a_group_is_on_its_calls(backend: &dyn Backend) {
         let Error::Mismatch { calls, .. } = error.root_cause() else { panic!("{error}") };
         let labels = calls.each_ref().map(|(_, call)| call.descriptor.label);
         assert_eq!(labels, [Some(ShortText::new("of the group")); 2]);
+    });
+}
+
+/// The shortest path of an inference: prepared calls in a group whose waiting ranks do not sleep, with any operator and
+/// in any group.
+pub fn b4_prepared_calls_of_a_group_that_spins(backend: &dyn Backend) {
+    run_each(backend, &[1, 2, 4], |comm| {
+        let spins = GroupOptions::new().spin(Duration::from_millis(20));
+        let ranks: Vec<u32> = (0..comm.size().div_ceil(2)).collect();
+        let whole = comm.subgroup_with(&everybody(comm), &spins).unwrap();
+        let half = comm.subgroup_with(&ranks, &spins).unwrap();
+        for group in [whole, half].iter().flatten() {
+            assert_eq!(group.group().options().spin, Some(Duration::from_millis(20)));
+            let [sum, max] =
+                [ReduceOp::Sum, ReduceOp::Max].map(|op| group.prepare_all_reduce::<i32>(9, op).unwrap());
+            for step in 0..30 {
+                // A rank that is late for longer than it takes to fall asleep.
+                if group.rank() == 0 && step % 10 == 0 {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                let own = step + group.rank() as i32;
+                let (mut sums, mut greatest) = ([own; 9], [own; 9]);
+                sum.call(&mut sums).unwrap();
+                max.call(&mut greatest).unwrap();
+                let last = group.size() as i32 - 1;
+                assert_eq!(sums, [(last + 1) * step + last * (last + 1) / 2; 9]);
+                assert_eq!(greatest, [step + last; 9]);
+            }
+        }
+        comm.barrier().unwrap();
     });
 }
 

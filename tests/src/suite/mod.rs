@@ -100,6 +100,7 @@ macro_rules! conformance {
                 queued_threads_take_turns a_turn_that_does_not_come;
             group_options: a7_options_hold_in_the_group_and_in_what_is_made_from_it
                 a7_the_label_of_a_group_is_on_its_calls a7_a_group_without_the_library a7_the_algorithm_of_a_group
+                b4_prepared_calls_of_a_group_that_spins
                 a7_a_difference_names_the_option a8_a_group_has_its_own_deadline a7_split_by_colour_and_key a7_rows;
             monitored_barriers: b18_all_ranks_come b18_missing_ranks_are_named_and_nothing_is_revoked
                 b18_a_group_names_ranks_of_the_job b18_a_rank_that_has_left b18_an_abort_ends_it;

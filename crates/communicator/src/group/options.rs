@@ -43,11 +43,13 @@ pub struct GroupOptions {
     pub algorithm: Option<AlgorithmName>,
     /// The order of its reductions. [`Determinism::Fixed`] holds for all its calls.
     pub determinism: Determinism,
+    /// The time for which a thread that waits in one of its calls polls before it sleeps; see [`GroupOptions::spin`].
+    pub spin: Option<Duration>,
 }
 
 impl GroupOptions {
     /// The names of the options, in the order of [`GroupOptions::texts`].
-    pub const NAMES: [&'static str; 5] = ["backend", "timeout", "label", "algorithm", "determinism"];
+    pub const NAMES: [&'static str; 6] = ["backend", "timeout", "label", "algorithm", "determinism", "spin"];
 
     /// No option set.
     pub fn new() -> GroupOptions {
@@ -84,6 +86,15 @@ impl GroupOptions {
         self
     }
 
+    /// Sets the time for which a thread that waits in one of its calls polls before it sleeps, in place of
+    /// `UNISONO_SPIN_US`. A rank that sleeps comes tens of microseconds late. With a time longer than the pause between
+    /// two calls no rank sleeps, and each burns a core, or shares it by yielding: for the steps of an inference, with
+    /// prepared calls. A backend of a vendor's library ignores it in calls on device memory, where no thread waits.
+    pub fn spin(mut self, spin: Duration) -> GroupOptions {
+        self.spin = Some(spin);
+        self
+    }
+
     /// These options; an option that is not set here comes from `parent`, except the backend, which says how a group
     /// was made.
     pub fn or(&self, parent: &GroupOptions) -> GroupOptions {
@@ -96,6 +107,7 @@ impl GroupOptions {
                 Determinism::AnyOrder => parent.determinism,
                 Determinism::Fixed => Determinism::Fixed,
             },
+            spin: self.spin.or(parent.spin),
         }
     }
 
@@ -111,7 +123,7 @@ impl GroupOptions {
     }
 
     /// Each option as a text, by which ranks compare them; empty for an option that is not set.
-    pub fn texts(&self) -> [String; 5] {
+    pub fn texts(&self) -> [String; 6] {
         let backend = match self.backend {
             GroupBackend::OfParent => "",
             GroupBackend::Companion => "companion",
@@ -122,8 +134,9 @@ impl GroupOptions {
         };
         let algorithm = self.algorithm.and_then(|name| name.text().ok()).unwrap_or_default();
         let label = self.label.as_ref().map(ShortText::as_str).unwrap_or_default();
-        let timeout = self.timeout.map(|timeout| format!("{timeout:?}")).unwrap_or_default();
-        [backend.to_owned(), timeout, label.to_owned(), algorithm.to_owned(), determinism.to_owned()]
+        let time = |time: Option<Duration>| time.map(|time| format!("{time:?}")).unwrap_or_default();
+        let [backend, determinism] = [backend, determinism].map(str::to_owned);
+        [backend, time(self.timeout), label.to_owned(), algorithm.to_owned(), determinism, time(self.spin)]
     }
 }
 
@@ -134,12 +147,16 @@ mod tests {
 
     #[test]
     fn what_is_not_set_comes_from_the_parent_and_the_backend_does_not() {
-        let parent = GroupOptions::new().timeout(Duration::from_secs(3)).label("a").algorithm("ring");
+        let parent = GroupOptions::new()
+            .timeout(Duration::from_secs(3))
+            .label("a")
+            .algorithm("ring")
+            .spin(Duration::from_millis(1));
         let parent = parent.backend(GroupBackend::Companion);
         let own = GroupOptions::new().label("b").determinism(Determinism::Fixed);
-        assert_eq!(own.or(&parent).texts(), ["", "3s", "b", "ring", "fixed"]);
-        assert_eq!(parent.or(&own).texts(), ["companion", "3s", "a", "ring", "fixed"]);
-        assert_eq!(GroupOptions::new().texts(), [""; 5]);
+        assert_eq!(own.or(&parent).texts(), ["", "3s", "b", "ring", "fixed", "1ms"]);
+        assert_eq!(parent.or(&own).texts(), ["companion", "3s", "a", "ring", "fixed", "1ms"]);
+        assert_eq!(GroupOptions::new().texts(), [""; 6]);
     }
 
     #[test]

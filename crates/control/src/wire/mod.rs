@@ -277,7 +277,7 @@ fn decode(frame: &[u8]) -> Result<Message, Malformed> {
 
 fn read_group(reader: &mut Reader<'_>) -> Result<GroupText, Malformed> {
     let mut text = || reader.text(TEXT_BYTES_MAX).map(str::to_owned);
-    Ok(GroupText { list: text()?, options: [text()?, text()?, text()?, text()?, text()?] })
+    Ok(GroupText { list: text()?, options: [text()?, text()?, text()?, text()?, text()?, text()?] })
 }
 
 fn write_key(writer: &mut Writer, key: CommunicatorKey) {
@@ -387,7 +387,7 @@ mod tests {
         let news =
             topics.map(|topic| Message::News(News { origin: JobRank::new(1), sequence: 9, topic }.into()));
         let answers = statuses.map(|status| Message::Answer { key, number: 4, status });
-        let options = ["", "3s", "a, b", "ring", "fixed"].map(str::to_owned);
+        let options = ["", "3s", "a, b", "ring", "fixed", "1ms"].map(str::to_owned);
         let group = GroupText { list: "[0, 1]".to_owned(), options };
         let other = OtherGroup { mine: key, yours: key, group };
         let others = [Message::Beat, Message::Ask { key, number: 1 }, Message::OtherGroup(other)];

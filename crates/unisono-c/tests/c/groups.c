@@ -43,6 +43,7 @@ static void kinds(void) {
   options.struct_size = sizeof options;
   options.timeout_s = 60.0;
   options.label = "odd ranks";
+  options.spin_s = 0.001;
   if (rank % 2 == 1) {
     OK(unisono_make_group(world, "odd", odd, 2, &options, &group));
     OK(unisono_comm_info(group, &info));

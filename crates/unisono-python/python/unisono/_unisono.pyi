@@ -293,7 +293,13 @@ class Communicator:
 @final
 class World(Communicator):
     def make_group(
-        self, key: str, ranks: Sequence[int], *, timeout: float | None = None, label: str | None = None
+        self,
+        key: str,
+        ranks: Sequence[int],
+        *,
+        timeout: float | None = None,
+        label: str | None = None,
+        spin: float | None = None,
     ) -> Communicator: ...
     def store(self, communicator: Communicator | None = None) -> Store: ...
     def flight_record(self) -> str: ...

@@ -25,7 +25,7 @@ def test_members_make_a_group_alone(_unisono_job):
     world = _unisono_job
     members = list(range((world.size + 1) // 2))
     if world.rank in members:
-        group = world.make_group("first half", members, timeout=30, label="half")
+        group = world.make_group("first half", members, timeout=30, label="half", spin=0.001)
         assert group.all_gather_object(world.rank) == members
     with pytest.raises(un.InvalidArgument, match=f"{world.size}"):
         world.make_group("too many", list(range(world.size + 1)))
