@@ -11,6 +11,9 @@ use crate::support::{config, on_each, worlds};
 
 const RANKS: usize = 3;
 
+/// The number of jobs. Without the reader's look at the word that takes loans back, some of the first 30 go wrong.
+const JOBS: u64 = 100;
+
 /// The memory of a rank after its failure.
 const SPOILED: u64 = u64::MAX;
 
@@ -103,20 +106,9 @@ fn job(seed: u64) -> usize {
     done.into_iter().sum()
 }
 
-fn jobs(seeds: std::ops::Range<u64>) {
-    let done: usize = seeds.map(job).sum();
-    assert!(done > 0, "no call came to its end");
-}
-
 /// Rows: D9
 #[test]
 fn memory_that_is_used_again_after_a_failure_is_in_no_result() {
-    jobs(0..30);
-}
-
-/// The same, for long.
-#[test]
-#[ignore = "takes minutes"]
-fn memory_that_is_used_again_after_a_thousand_failures_is_in_no_result() {
-    jobs(0..1_000);
+    let done: usize = (0..JOBS).map(job).sum();
+    assert!(done > 0, "no call came to its end");
 }

@@ -23,7 +23,11 @@ impl Rsh {
     /// Takes the words of a command.
     pub(crate) fn parse(text: &str) -> Result<Rsh, String> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        if words.is_empty() { Err("a command is needed, such as ssh".into()) } else { Ok(Rsh(words)) }
+        match words.first().map(|program| base_name(program)) {
+            None => Err("a command is needed, such as ssh".into()),
+            Some("pdsh") => Err("pdsh passes no input on, and the secret goes there; use ssh".into()),
+            Some(_) => Ok(Rsh(words)),
+        }
     }
 
     /// The command for a host. `program` is the path of this program there.
@@ -44,8 +48,12 @@ impl Rsh {
     /// The name of the command for a host, for messages.
     pub(super) fn name(&self, host: &str) -> String {
         let name = if is_here(host) { "the agent" } else { &self.0[0] };
-        name.rsplit('/').next().unwrap_or(name).to_owned()
+        base_name(name).to_owned()
     }
+}
+
+fn base_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
 }
 
 /// Whether a name means this machine: localhost, or its own name with or without its domain.
@@ -72,6 +80,13 @@ mod tests {
         assert_eq!(made, ["ssh", "-p", "2222", "user@b", r"exec '/opt/it'\''s/unisono' run --agent"]);
         let made = words(&Rsh::parse(RSH_DEFAULT).unwrap().command(LOCALHOST, there, Path::new("/own")));
         assert_eq!(made, ["/own", "run", "--agent"]);
+    }
+
+    #[test]
+    fn a_command_that_passes_no_input_on_is_refused() {
+        for text in ["pdsh -R ssh -w", "/usr/bin/pdsh"] {
+            assert!(Rsh::parse(text).unwrap_err().contains("passes no input on"), "{text}");
+        }
     }
 
     #[test]
