@@ -87,10 +87,10 @@ impl GroupOptions {
     }
 
     /// Sets the time for which a thread that waits in one of its calls polls before it sleeps, in place of
-    /// `UNISONO_SPIN_US`. A rank that sleeps comes tens of microseconds late. With a time longer than the pause between
-    /// two calls a rank sleeps only where other programs work on its core, and else burns it, or shares it with ranks by
-    /// yielding: for the steps of an inference, with prepared calls. A backend of a vendor's library ignores it in calls
-    /// on device memory, where no thread waits.
+    /// `UNISONO_SPIN_US`. A rank that sleeps comes tens of microseconds late. With a time longer than the pause
+    /// between two calls a rank sleeps only where other programs work on its core, and else burns it, or shares it
+    /// with ranks by yielding: for the steps of an inference, with prepared calls. A backend of a vendor's library
+    /// ignores it in calls on device memory, where no thread waits.
     pub fn spin(mut self, spin: Duration) -> GroupOptions {
         self.spin = Some(spin);
         self
