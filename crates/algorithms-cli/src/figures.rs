@@ -7,8 +7,8 @@ use unisono_schedule::CostModel;
 pub struct MachineFigures {
     /// The model.
     pub cost_model: CostModel,
-    /// Whether its figures are from `UNISONO_COST_MODEL`. Else they are built in.
-    pub is_measured: bool,
+    /// The machine on which built-in figures were measured; `None` for figures of `UNISONO_COST_MODEL`.
+    pub built_in: Option<&'static str>,
 }
 
 /// Gives the figures for a group of so many ranks on this host.

@@ -121,10 +121,11 @@ impl Figures {
     /// The figures of the network that the arguments describe, else of `UNISONO_COST_MODEL`, else the built-in ones.
     fn asked_for(arguments: &PriceArguments, here: &FiguresHere) -> Result<Figures> {
         let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
-        let MachineFigures { cost_model: here, is_measured } = here(ranks)?;
-        let (whose, are_built_in) = match is_measured {
-            true => ("UNISONO_COST_MODEL".to_owned(), false),
-            false => (format!("built in, {}", CostModel::LOOPBACK_MACHINE), true),
+        let MachineFigures { cost_model: here, built_in } = here(ranks)?;
+        let are_built_in = built_in.is_some();
+        let whose = match built_in {
+            None => "UNISONO_COST_MODEL".to_owned(),
+            Some(machine) => format!("built in, {machine}"),
         };
         let options = [
             ("--alpha-us", alpha_us),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use unisono_algorithms_cli::MachineFigures;
 use unisono_algorithms_cli::forecast::Forecast;
 use unisono_job::Job;
-use unisono_schedule::{Algorithm, Registry};
+use unisono_schedule::{Algorithm, CostModel, Registry};
 
 use crate::{Config, Group, Result};
 
@@ -52,8 +52,11 @@ pub fn algorithms_main(own: &[Arc<Algorithm>]) -> ExitCode {
 /// For settings that cannot be obeyed.
 pub fn figures_here(ranks: u32) -> Result<MachineFigures> {
     let config = Config::from_environment()?;
-    let cost_model = config.job_settings()?.cost_model(&Group::world(0, ranks), &[]);
-    Ok(MachineFigures { cost_model, is_measured: config.cost_model.is_some() })
+    let settings = config.job_settings()?;
+    let machine =
+        if settings.shares_memory() { CostModel::MEMORY_MACHINE } else { CostModel::LOOPBACK_MACHINE };
+    let cost_model = settings.cost_model(&Group::world(0, ranks), &[]);
+    Ok(MachineFigures { cost_model, built_in: config.cost_model.is_none().then_some(machine) })
 }
 
 /// The choices of the library in `group`: with the figures of the job of this process, if it has joined one, else with

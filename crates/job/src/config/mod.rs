@@ -199,14 +199,11 @@ impl Config {
     /// [`Error::Configuration`] for a `UNISONO_COST_MODEL` that is not parameters of the cost model.
     pub fn job_settings(&self) -> Result<JobSettings> {
         let text = self.cost_model.as_deref().unwrap_or_default();
-        let settings: JobSettings =
-            text.parse().map_err(|problem: String| self.refused("UNISONO_COST_MODEL", text, problem))?;
+        let settings = JobSettings::built_in(self.shares_memory)
+            .with_parameters(text)
+            .map_err(|problem| self.refused("UNISONO_COST_MODEL", text, problem))?;
         let intervals = Intervals { beat: self.heartbeat, suspect: self.suspect_after };
-        Ok(settings.with(
-            self.piece_bytes.into(),
-            (self.checksum, self.shares_memory, self.skipped),
-            intervals,
-        ))
+        Ok(settings.with(self.piece_bytes.into(), (self.checksum, self.skipped), intervals))
     }
 
     /// The error for the setting `name`, under the variable that gave it.

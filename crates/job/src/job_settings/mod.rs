@@ -61,29 +61,33 @@ pub struct JobSettings {
 
 impl Default for JobSettings {
     fn default() -> JobSettings {
-        JobSettings {
-            cost_model: CostModel::LOOPBACK,
-            cores: 0,
-            checksum: Checksum::default(),
-            shares_memory: true,
-            skipped: SkippedOperations::default(),
-            intervals: Intervals::default(),
-        }
+        JobSettings::built_in(true)
     }
 }
 
 impl JobSettings {
+    /// Of a job whose ranks share memory within a host, or do not.
+    pub(crate) fn built_in(shares_memory: bool) -> JobSettings {
+        JobSettings {
+            cost_model: if shares_memory { CostModel::MEMORY } else { CostModel::LOOPBACK },
+            cores: 0,
+            checksum: Checksum::default(),
+            shares_memory,
+            skipped: SkippedOperations::default(),
+            intervals: Intervals::default(),
+        }
+    }
+
     /// With these, which are no parameters of the cost model.
     #[must_use]
     pub(crate) fn with(
         mut self,
         piece_bytes: u64,
-        (checksum, shares_memory, skipped): (Checksum, bool, SkippedOperations),
+        (checksum, skipped): (Checksum, SkippedOperations),
         intervals: Intervals,
     ) -> JobSettings {
         self.cost_model.piece_bytes = piece_bytes;
-        (self.checksum, self.shares_memory) = (checksum, shares_memory);
-        (self.skipped, self.intervals) = (skipped, intervals);
+        (self.checksum, self.skipped, self.intervals) = (checksum, skipped, intervals);
         self
     }
 
@@ -205,10 +209,13 @@ mod tests {
 
     #[test]
     fn settings_survive_text_and_wire() {
-        let settings: JobSettings = "latency_ns=50000, cores=8 wire_fs_per_byte=900000".parse().unwrap();
+        let built_in = [true, false].map(JobSettings::built_in);
+        let text = "latency_ns=50000, cores=8 wire_fs_per_byte=900000";
+        let [settings, over_tcp] = built_in.map(|one| one.with_parameters(text).unwrap());
         assert_eq!((settings.cost_model.latency_ns, settings.cores), (50_000, 8));
-        assert_eq!(settings.cost_model.cpu_fs_per_byte, CostModel::LOOPBACK.cpu_fs_per_byte);
-        assert_eq!(settings.to_string().parse(), Ok(settings));
+        assert_eq!(settings.cost_model.cpu_fs_per_byte, CostModel::MEMORY.cpu_fs_per_byte);
+        assert_eq!(over_tcp.cost_model.cpu_fs_per_byte, CostModel::LOOPBACK.cpu_fs_per_byte);
+        assert_eq!(built_in[0].with_parameters(&settings.to_string()), Ok(settings));
         let bytes = settings.encode();
         assert_eq!(JobSettings::decode(&bytes), Ok(settings));
         assert!((0..bytes.len()).all(|end| JobSettings::decode(&bytes[..end]).is_err()));
@@ -225,7 +232,7 @@ mod tests {
     #[test]
     fn the_most_crowded_host_decides_how_crowded_a_core_is() {
         let crowd = |text: &str, hosts: &[u32], counted: &[u32]| {
-            let settings = text.parse::<JobSettings>().unwrap();
+            let settings = JobSettings::default().with_parameters(text).unwrap();
             settings.cost_model(&Group::world_on(0, hosts.into()), counted).ranks_per_core_thousandths
         };
         let named = |hosts| crowd("cores=2", hosts, &[32; 6]);

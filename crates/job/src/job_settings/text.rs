@@ -1,9 +1,8 @@
 //! The text form of the cost model: `unisono calibrate` prints it, and `UNISONO_COST_MODEL` takes it.
 //!
-//! `name=number` with commas or spaces between, any of the names in the table; the others keep their default.
+//! `name=number` with commas or spaces between, any of the names in the table; the others keep their value.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::JobSettings;
 
@@ -32,11 +31,13 @@ pub(super) const PARAMETERS: [Parameter; 12] = [
     ("cores", |settings| &mut settings.cores),
 ];
 
-impl FromStr for JobSettings {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<JobSettings, String> {
-        let mut settings = JobSettings::default();
+impl JobSettings {
+    /// These, with the parameters that the text names.
+    ///
+    /// # Errors
+    /// The problem, for people.
+    pub fn with_parameters(self, text: &str) -> Result<JobSettings, String> {
+        let mut settings = self;
         for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not name=number"))?;
             let Some((_, parameter)) = PARAMETERS.iter().find(|parameter| parameter.0 == name) else {
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn bad_texts_are_refused_with_their_reason() {
-        let problem = |text: &str| text.parse::<JobSettings>().unwrap_err();
+        let problem = |text: &str| JobSettings::default().with_parameters(text).unwrap_err();
         assert!(problem("latency=3").contains("cpu_per_message_ns"));
         assert!(problem("latency_ns").contains("not name=number"));
         assert!(problem("cores=-1").contains("a whole number up to 1000000000000"));
@@ -79,6 +80,6 @@ mod tests {
             let expected = "reduce_fs_per_byte needs a whole number from 1 to 1000000000000";
             assert_eq!(problem(&format!("reduce_fs_per_byte={value}")), expected, "{value}");
         }
-        assert!("latency_ns=0".parse::<JobSettings>().is_ok());
+        assert!(JobSettings::default().with_parameters("latency_ns=0").is_ok());
     }
 }

@@ -93,14 +93,14 @@ impl Calibration {
             parameters.iter().map(|parameter| format!("{}={}", parameter.name, parameter.median)).collect();
         let text = format!("{},cores={cores}", text.join(","));
         // Parsed as its reader will parse it; a parameter that was not measured has its default, and is printed too.
-        let line = text
-            .parse::<JobSettings>()
+        let line = JobSettings::default()
+            .with_parameters(&text)
             .map_err(|problem| Problem::failed("the measured parameters", problem))?;
         let found = |name| parameters.iter().find(|parameter| parameter.name == name);
         let median = |name| found(name).map_or(0, |parameter| parameter.median);
         let gb_per_s = |fs_per_byte: u64| Some(1e6 / fs_per_byte as f64).filter(|rate| rate.is_finite());
         let gamma = found(REDUCTION).map(|parameter| parameter.median);
-        let built_in = CostModel::LOOPBACK.reduce_fs_per_byte;
+        let built_in = CostModel::MEMORY.reduce_fs_per_byte;
         Ok(Calibration {
             pairs: samples.pairs,
             alpha_us: median("latency_ns").max(median("network_latency_ns")) as f64 / 1e3,
@@ -238,7 +238,7 @@ mod tests {
         assert!(!calibration.table().contains("gamma is the built-in figure"));
         let latency = parameter(&calibration, "latency_ns").unwrap();
         assert_eq!((latency.p10, latency.median, latency.p90), (4500, 5000, 7500));
-        let parsed: JobSettings = calibration.line.parse().unwrap();
+        let parsed = JobSettings::default().with_parameters(&calibration.line).unwrap();
         assert_eq!(parsed.to_string(), calibration.line);
         assert!(calibration.table().ends_with(&format!("\nUNISONO_COST_MODEL={}", calibration.line)));
     }
@@ -269,7 +269,7 @@ mod tests {
     /// Otherwise a sum would be free, and an algorithm that sums everything on every rank the best.
     #[test]
     fn a_sum_that_costs_nothing_that_can_be_told_keeps_the_built_in_rate() {
-        let built_in = CostModel::LOOPBACK.reduce_fs_per_byte;
+        let built_in = CostModel::MEMORY.reduce_fs_per_byte;
         // As long as storing, shorter, longer by less than the blocks differ, and no time at all.
         for summed in [1.0 / 10e9, 1.0 / 12e9, 1.02 / 10e9, 0.0, f64::NAN, f64::INFINITY] {
             let bulk = Probe::OneWay.bytes();
