@@ -116,6 +116,12 @@ impl Idling {
         if self.may_look && self.rest.is_none() && self.skips == 0 { LOOKS } else { 0 }
     }
 
+    /// Notes a poll without a look.
+    #[inline]
+    pub(crate) fn skip_look(&mut self) {
+        self.skips = self.skips.saturating_sub(1);
+    }
+
     /// Whether the last yields showed other work on the core.
     pub(crate) fn is_crowded(&self) -> bool {
         self.rest.is_some()

@@ -7,6 +7,7 @@
 //! | `request`, `queue` | an asynchronous call; the asynchronous collectives in their order |
 //! | `step`, `pause` | the result of a poll; the events that end the pause of an idle thread |
 //! | `wait` | the time that a call has waited, and the consequences |
+//! | `short_wait` | the looks and yields of a call that may end within microseconds |
 //! | `idling` | whether an idle thread looks at its links, gives its core away, or sleeps |
 //! | `time_slice` | a short slice for a thread that waits beside other work on its core |
 //! | `monitor`, `links_state` | the thread that holds the links, and the waiting threads |
@@ -20,6 +21,7 @@ pub(crate) mod pause;
 pub(crate) mod progress_threads;
 pub(crate) mod queue;
 pub(crate) mod request;
+pub(crate) mod short_wait;
 pub(crate) mod step;
 pub(crate) mod time_slice;
 pub(crate) mod wait;

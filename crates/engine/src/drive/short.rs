@@ -8,6 +8,7 @@ use std::task::Poll;
 use unisono_communicator::{Call, CallShape, Collective, Operation, Outcome, Result, Segments};
 
 use crate::calls::call::{ActiveCall, Engine, enter};
+use crate::calls::short_wait::{Next, ShortWait};
 use crate::drive::{LinksGuard, Shared};
 use crate::links::Links;
 use crate::lock;
@@ -15,19 +16,6 @@ use crate::memory::{Memory, TOKEN};
 use crate::plan::planner::Planned;
 use crate::point_to_point::AtOnce;
 use crate::run::PollContext;
-
-/// A pause of the core takes as long as some looks, and bytes that come meanwhile wait for its end. Without any, the
-/// other thread of the core would get little.
-const LOOKS_PER_PAUSE: u32 = 8;
-
-/// Before the next of so many looks.
-#[inline]
-fn look_again_soon(looks: &mut u32) {
-    *looks -= 1;
-    if looks.is_multiple_of(LOOKS_PER_PAUSE) {
-        std::hint::spin_loop();
-    }
-}
 
 impl<L: Links + 'static> Shared<L> {
     /// Runs a call outside scopes to its end if it is short, and if the other ranks are as quick. A call that has its
@@ -61,30 +49,32 @@ impl<L: Links + 'static> Shared<L> {
         let (number, is_recorded) =
             enter(&self.gate, call, run.plan.named(), None, None, *header, |header| run.reset(header));
         let substitute: Option<&Segments<'_>> = (collective == Collective::Barrier).then_some(&TOKEN);
-        let (mut looks, mut has_waited) = (if is_recorded { 0 } else { idling.looks() }, false);
+        let mut wait = ShortWait::new(idling, is_recorded);
         let advanced = loop {
             #[expect(clippy::expect_used, reason = "a call with a shape has host memory")]
             let memory = Memory::new(&mut call.buffers, substitute, scratch).expect("host memory");
             let advanced = run.advance_short(&mut PollContext { memory, links, staging, reducer });
             match advanced {
                 Ok(_) if run.is_finished() => break Ok(()),
-                Ok(Some(false)) if looks > 0 => {
-                    if !std::mem::replace(&mut has_waited, true) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => {
+                    if wait.begins() {
                         run.notify(links);
                     }
-                    look_again_soon(&mut looks);
+                    match wait.next(idling, || self.monitor.is_wanted()) {
+                        Next::Look => {}
+                        Next::Yield => idling.give_way(|| links.now()),
+                        Next::General => break Ok(()),
+                    }
                 }
-                Ok(Some(true)) => {}
-                Ok(_) => break Ok(()),
+                Ok(None) => break Ok(()),
                 Err(failure) => break Err(failure),
             }
         };
         run.notify(links);
         let is_finished = advanced.is_ok() && run.is_finished();
         if is_finished && !is_recorded {
-            if has_waited {
-                idling.looked(true);
-            }
+            wait.end(idling);
             let outcome = Outcome::done(call.buffers.bytes_max(), run.plan.named().0);
             self.gate.board().leave(number, None);
             return Ok(Some(outcome));
@@ -119,19 +109,26 @@ impl<L: Links + 'static> Shared<L> {
         };
         let Engine { links, idling, .. } = &mut *guard;
         let mut messages = lock(&self.messages);
-        let looks_max = idling.looks();
-        let (mut looks, mut are_over) = (looks_max, true);
+        let (mut wait, mut are_over) = (ShortWait::new(idling, false), true);
         for operation in [Operation::Send, Operation::Recv] {
             for index in 0..calls.len() {
                 if !are_over || results[index].is_some() || calls[index].descriptor.operation != operation {
                     continue;
                 }
                 let mut passed = messages.pass_at_once(links, &mut calls[index]);
-                while matches!(passed, AtOnce::Waits) && looks > 0 {
-                    if looks == looks_max {
+                while matches!(passed, AtOnce::Waits) {
+                    if wait.begins() {
                         messages.notify(links, calls);
                     }
-                    look_again_soon(&mut looks);
+                    match wait.next(idling, || self.monitor.is_wanted()) {
+                        Next::Look => {}
+                        Next::Yield => {
+                            drop(messages);
+                            idling.give_way(|| links.now());
+                            messages = lock(&self.messages);
+                        }
+                        Next::General => break,
+                    }
                     passed = messages.pass_at_once(links, &mut calls[index]);
                 }
                 match passed {
@@ -144,8 +141,8 @@ impl<L: Links + 'static> Shared<L> {
             }
         }
         messages.notify(links, calls);
-        if are_over && looks < looks_max {
-            idling.looked(true);
+        if are_over {
+            wait.end(idling);
         }
         are_over
     }
