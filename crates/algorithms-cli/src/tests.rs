@@ -24,7 +24,9 @@ fn pair(name: &'static str, right: bool) -> Arc<Algorithm> {
 fn asked(own: &[Arc<Algorithm>], line: &str) -> (u8, String, String) {
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     let words = line.split(' ').map(OsString::from).collect();
-    let here = |_| Ok(MachineFigures { cost_model: CostModel::LOOPBACK, built_in: Some(CostModel::LOOPBACK_MACHINE) });
+    let here = |_| {
+        Ok(MachineFigures { cost_model: CostModel::LOOPBACK, built_in: Some(CostModel::LOOPBACK_MACHINE) })
+    };
     let status = answer(own, words, &here, (&mut out, &mut errors));
     (status, String::from_utf8(out).unwrap(), String::from_utf8(errors).unwrap())
 }

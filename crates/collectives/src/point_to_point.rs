@@ -185,12 +185,14 @@ impl<'a> Batch<'a> {
     }
 }
 
+#[inline]
 #[track_caller]
 pub(crate) fn send_call<T: Element>(message: &[T], peer: Peer, tag: u32) -> Call<'_> {
     let descriptor = message_descriptor(Operation::Send, T::DTYPE, message.len(), peer, tag.into());
     Call::separate(descriptor, Buffer::of(message), BufferMut::empty())
 }
 
+#[inline]
 #[track_caller]
 pub(crate) fn recv_call<T: Element>(buffer: &mut [T], peer: Peer, tag: Tag) -> Call<'_> {
     let descriptor = message_descriptor(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);

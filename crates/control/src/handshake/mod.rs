@@ -52,7 +52,7 @@ use hello::{MAGIC, WireHello};
 
 /// Version of the protocol, frames included. A change of the wire format counts it up, so that two builds that do not
 /// understand each other say so.
-pub const VERSION: u16 = 15;
+pub const VERSION: u16 = 16;
 
 /// Length of a hello.
 pub const HELLO_BYTES: usize = 88;

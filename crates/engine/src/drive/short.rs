@@ -2,19 +2,21 @@
 //! in a straight loop, with no state of its own; if it cannot end so soon, it becomes an [`ActiveCall`], and goes on
 //! from there. Short messages pass their lanes at once, or go the general way.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use unisono_communicator::{Call, CallShape, Collective, Operation, Outcome, Result, Segments};
 
 use crate::calls::call::{ActiveCall, Engine, enter};
+use crate::calls::idling::Idling;
 use crate::calls::short_wait::{Next, ShortWait};
 use crate::drive::{LinksGuard, Shared};
 use crate::links::Links;
 use crate::lock;
 use crate::memory::{Memory, TOKEN};
 use crate::plan::planner::Planned;
-use crate::point_to_point::AtOnce;
+use crate::point_to_point::{AtOnce, PointToPoint};
 use crate::run::PollContext;
 
 impl<L: Links + 'static> Shared<L> {
@@ -91,6 +93,22 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
+    /// Moves and records a short message at once. `None` if it cannot pass: then nothing has moved.
+    pub(crate) fn message_at_once(&self, call: &mut Call<'_>) -> Option<Outcome> {
+        let mut guard = self.links_at_once()?;
+        let Engine { links, idling, .. } = &mut *guard;
+        let mut wait = ShortWait::new(idling, false);
+        let messages = lock(&self.messages);
+        let (passed, messages) =
+            self.pass_at_once(messages, (links, idling), &mut wait, std::slice::from_mut(call), 0);
+        messages.notify(links, std::slice::from_ref(call));
+        drop(messages);
+        let AtOnce::Done(outcome) = passed else { return None };
+        self.gate.board().messages().pass(&call.descriptor, call.site);
+        wait.end(idling);
+        Some(outcome)
+    }
+
     /// Moves and records short messages at once, first the sends, then the receives, and gives their results. The first
     /// that cannot pass, and all behind it, have moved nothing. True if all calls are over.
     pub(crate) fn exchange_at_once(
@@ -98,42 +116,21 @@ impl<L: Links + 'static> Shared<L> {
         calls: &mut [Call<'_>],
         results: &mut [Option<Result<Outcome>>],
     ) -> bool {
-        let board = self.gate.board();
-        let is_busy =
-            self.has_messages.load(Ordering::SeqCst) || self.news_of_closing.load(Ordering::Relaxed);
-        if is_busy || board.is_recording() {
-            return false;
-        }
-        let Some(mut guard) = self.try_lock_links().filter(|_| self.queue.is_empty()) else {
-            return false;
-        };
+        let Some(mut guard) = self.links_at_once() else { return false };
         let Engine { links, idling, .. } = &mut *guard;
-        let mut messages = lock(&self.messages);
         let (mut wait, mut are_over) = (ShortWait::new(idling, false), true);
+        let mut messages = lock(&self.messages);
         for operation in [Operation::Send, Operation::Recv] {
             for index in 0..calls.len() {
                 if !are_over || results[index].is_some() || calls[index].descriptor.operation != operation {
                     continue;
                 }
-                let mut passed = messages.pass_at_once(links, &mut calls[index]);
-                while matches!(passed, AtOnce::Waits) {
-                    if wait.begins() {
-                        messages.notify(links, calls);
-                    }
-                    match wait.next(idling, || self.monitor.is_wanted()) {
-                        Next::Look => {}
-                        Next::Yield => {
-                            drop(messages);
-                            idling.give_way(|| links.now());
-                            messages = lock(&self.messages);
-                        }
-                        Next::General => break,
-                    }
-                    passed = messages.pass_at_once(links, &mut calls[index]);
-                }
+                let passed;
+                (passed, messages) = self.pass_at_once(messages, (links, idling), &mut wait, calls, index);
                 match passed {
                     AtOnce::Done(outcome) => {
-                        board.messages().pass(&calls[index].descriptor, calls[index].site);
+                        let Call { descriptor, site, .. } = &calls[index];
+                        self.gate.board().messages().pass(descriptor, *site);
                         results[index] = Some(Ok(outcome));
                     }
                     AtOnce::Waits | AtOnce::General => are_over = false,
@@ -145,5 +142,47 @@ impl<L: Links + 'static> Shared<L> {
             wait.end(idling);
         }
         are_over
+    }
+
+    /// The links, if no message of the general way, no asynchronous call and no log needs them first.
+    #[inline]
+    fn links_at_once(&self) -> Option<LinksGuard<'_, L>> {
+        let is_busy =
+            self.has_messages.load(Ordering::SeqCst) || self.news_of_closing.load(Ordering::Relaxed);
+        if is_busy || self.gate.board().is_recording() {
+            return None;
+        }
+        self.try_lock_links().filter(|_| self.queue.is_empty())
+    }
+
+    /// Moves one of the calls at once, or waits a little for its message. Before the first wait it wakes the peers of
+    /// all calls.
+    #[inline]
+    fn pass_at_once<'s>(
+        &'s self,
+        mut messages: MutexGuard<'s, PointToPoint>,
+        (links, idling): (&mut L, &mut Idling),
+        wait: &mut ShortWait,
+        calls: &mut [Call<'_>],
+        index: usize,
+    ) -> (AtOnce, MutexGuard<'s, PointToPoint>) {
+        loop {
+            let passed = messages.pass_at_once(links, &mut calls[index]);
+            if !matches!(passed, AtOnce::Waits) {
+                return (passed, messages);
+            }
+            if wait.begins() {
+                messages.notify(links, calls);
+            }
+            match wait.next(idling, || self.monitor.is_wanted()) {
+                Next::Look => {}
+                Next::Yield => {
+                    drop(messages);
+                    idling.give_way(|| links.now());
+                    messages = lock(&self.messages);
+                }
+                Next::General => return (passed, messages),
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::loans::{LOAN_BYTES_MAX, LOANS_MAX, Lent, Loan, Loans};
-use crate::short::{HEADER_BYTES, PAYLOAD_BYTES_MAX, PLACES, Places};
+use crate::short::{HEADER_BYTES, PAYLOAD_BYTES_MAX, PLACES, Placed, Places};
 
 /// An event that a side waits for: bytes, or the end of the stream.
 pub const FOR_BYTES: u32 = 1;
@@ -212,19 +212,19 @@ impl Writer {
         if self.room(reader, length)? < length {
             return Ok(None);
         }
-        let end = own.short.newest(place, 0).map_or(0, |(start, length)| start + length);
+        let end = own.short.newest(place, 0).map_or(0, Placed::end);
         if end > self.read {
             self.look(reader)?;
         }
         Ok((end <= self.read).then_some(place))
     }
 
-    /// A message of `length` bytes lies in the place that [`Writer::place`] has given. A reader that sleeps
-    /// [must be woken](Page::must_be_woken).
+    /// A message of `length` bytes lies in the place that [`Writer::place`] has given; a bare one has no header. A
+    /// reader that sleeps [must be woken](Page::must_be_woken).
     #[inline]
-    pub(crate) fn publish_message(&mut self, length: u32, own: &Page) {
+    pub(crate) fn publish_message(&mut self, length: u32, is_bare: bool, own: &Page) {
         let place = self.messages % PLACES;
-        own.short.publish(place, self.written, length);
+        own.short.publish(place, self.written, length, is_bare);
         self.written += u64::from(length);
         self.messages = self.messages.wrapping_add(1);
     }
@@ -275,7 +275,7 @@ pub(crate) struct Reader {
     written: u64,
     /// The number of short messages that have begun.
     messages: usize,
-    /// The bounds of the last one of them.
+    /// The bounds of the last one of them. A bare one counts as one whose header was read before.
     message: (u64, u64),
     /// The number of loans that have begun, the rest of the last one, and the bytes copied of all.
     loans: u64,
@@ -288,7 +288,7 @@ pub(crate) struct Reader {
 pub(crate) enum Next {
     /// So many, in the ring.
     Ring(u64),
-    /// The bytes of a short message in this place from `from` to `to`.
+    /// The bytes of a short message in this place from `from` to `to`, counted from its header.
     Message { place: usize, from: usize, to: usize },
     /// So many, at this address of the other process.
     Loan { address: u64, bytes: u64 },
@@ -338,9 +338,10 @@ impl Reader {
         }
         match (before, next) {
             (Some(0), _) => Ok(rest_of_loan(self.loan)),
-            (_, Next::Message { to, .. }) => {
+            (_, Next::Message { from, to, .. }) => {
                 self.messages = self.messages.wrapping_add(1);
-                self.message = (self.read, self.read + to as u64);
+                let start = self.read.wrapping_sub(from as u64);
+                self.message = (start, start.wrapping_add(to as u64));
                 Ok(next)
             }
             (Some(before), Next::Ring(bytes)) => Ok(Next::Ring(bytes.min(before))),
@@ -379,16 +380,19 @@ impl Reader {
     #[inline]
     fn before_message(&mut self, writer: &Page) -> Result<Option<Next>, Impossible> {
         let place = self.messages % PLACES;
-        let Some((start, length)) = writer.short.newest(place, self.read) else { return Ok(None) };
+        let Some(Placed { start, length, is_bare }) = writer.short.newest(place, self.read) else {
+            return Ok(None);
+        };
         let end = self.read + self.capacity;
         checked(start, (self.read, end))?;
         if start > self.read {
             self.written = self.written.max(start);
             return Ok(Some(Next::Ring(start - self.read)));
         }
-        checked(length, (HEADER_BYTES as u64, (HEADER_BYTES + PAYLOAD_BYTES_MAX) as u64))?;
+        let (from, least) = if is_bare { (HEADER_BYTES, 1) } else { (0, HEADER_BYTES) };
+        checked(length, (least as u64, (HEADER_BYTES - from + PAYLOAD_BYTES_MAX) as u64))?;
         checked(start + length, (start, end))?;
-        Ok(Some(Next::Message { place, from: 0, to: length as usize }))
+        Ok(Some(Next::Message { place, from, to: from + length as usize }))
     }
 
     /// The number of bytes before the next loan, if it is there; 0 begins it.
@@ -413,7 +417,11 @@ impl Reader {
     fn rest_of_message(&self) -> Next {
         let (start, end) = self.message;
         let place = self.messages.wrapping_sub(1) % PLACES;
-        Next::Message { place, from: (self.read - start) as usize, to: (end - start) as usize }
+        Next::Message {
+            place,
+            from: self.read.wrapping_sub(start) as usize,
+            to: end.wrapping_sub(start) as usize,
+        }
     }
 
     /// The index of the next byte.

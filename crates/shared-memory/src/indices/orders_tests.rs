@@ -48,7 +48,7 @@ impl Ring {
             }
         });
         match is_message {
-            true => writer.publish_message(1, own),
+            true => writer.publish_message(1, false, own),
             false => writer.publish(1, own),
         }
         if other.must_be_woken(FOR_BYTES) {

@@ -32,19 +32,27 @@ fn messages_and_bytes_of_the_ring_come_in_their_order() {
     for round in 0..10 * PLACES {
         let bytes = (round % 3) as u64;
         writer.publish(bytes, &own);
-        assert_eq!(writer.place(70, &own, &other), Ok(Some(round % PLACES)));
-        writer.publish_message(70, &own);
+        assert_eq!(writer.place(70, &own, &other), Ok(Some(2 * round % PLACES)));
+        writer.publish_message(70, false, &own);
         writer.publish(5, &own);
+        assert_eq!(writer.place(9, &own, &other), Ok(Some((2 * round + 1) % PLACES)));
+        writer.publish_message(9, true, &own);
         if bytes > 0 {
             assert_eq!(reader.available(&own, u64::MAX), Ok(Next::Ring(bytes)));
             reader.release(bytes, &other);
         }
-        let message = |from| Ok(Next::Message { place: round % PLACES, from, to: 70 });
+        let message = |from| Ok(Next::Message { place: 2 * round % PLACES, from, to: 70 });
         assert_eq!(reader.available(&own, 1), message(0));
         reader.skip(64);
         assert_eq!(reader.available(&own, u64::MAX), message(64));
         reader.release(6, &other);
         assert_eq!(reader.available(&own, 1), Ok(Next::Ring(5)));
+        reader.release(5, &other);
+        // A bare message begins behind the header that it lacks.
+        let bare = |from| Ok(Next::Message { place: (2 * round + 1) % PLACES, from, to: HEADER_BYTES + 9 });
+        assert_eq!(reader.available(&own, 1), bare(HEADER_BYTES));
+        reader.release(4, &other);
+        assert_eq!(reader.available(&own, u64::MAX), bare(HEADER_BYTES + 4));
         reader.release(5, &other);
         assert_eq!(reader.available(&own, 1), Ok(Next::Ring(0)));
         assert_eq!(own.unread_by(&other), 0);
@@ -57,7 +65,7 @@ fn a_place_is_used_again_when_its_message_has_been_read() {
     let (mut writer, mut reader) = (Writer::new(1 << 20), Reader::new(1 << 20));
     for _ in 0..PLACES {
         assert!(writer.place(64, &own, &other).unwrap().is_some());
-        writer.publish_message(64, &own);
+        writer.publish_message(64, false, &own);
     }
     assert_eq!((writer.place(64, &own, &other), own.unread_by(&other)), (Ok(None), 64 * PLACES as u64));
     writer.publish(9, &own);
@@ -74,13 +82,14 @@ fn a_place_is_used_again_when_its_message_has_been_read() {
 
 #[test]
 fn a_message_that_cannot_be_is_refused() {
-    let forged = |start, length| {
+    let forge = |start, length, is_bare| {
         let other = Page::new();
         other.forge(8, 0);
-        other.short.publish(0, start, length);
+        other.short.publish(0, start, length, is_bare);
         let mut reader = Reader::new(256);
         reader.available(&other, 1).map_err(|impossible| impossible.index)
     };
+    let forged = |start, length| forge(start, length, false);
     assert_eq!(forged(0, 64), Ok(Next::Message { place: 0, from: 0, to: 64 }));
     assert_eq!(forged(0, 164), Ok(Next::Message { place: 0, from: 0, to: 164 }));
     assert_eq!(forged(7, 0), Ok(Next::Ring(7)), "bytes come before it");
@@ -89,8 +98,16 @@ fn a_message_that_cannot_be_is_refused() {
     {
         assert_eq!(forged(start, length), Err(index), "{start} {length}");
     }
+    for length in [1, 100] {
+        let bare = Next::Message { place: 0, from: HEADER_BYTES, to: HEADER_BYTES + length as usize };
+        assert_eq!(forge(0, length, true), Ok(bare));
+    }
+    assert_eq!(
+        [0, 101, u32::MAX >> 1].map(|length| forge(0, length, true).unwrap_err()),
+        [0, 101, u64::from(u32::MAX >> 1)]
+    );
     let (other, mut reader) = (Page::new(), Reader::new(100));
-    other.short.publish(0, 0, 101);
+    other.short.publish(0, 0, 101, false);
     assert_eq!(
         reader.available(&other, 1).map_err(|impossible| impossible.index),
         Err(101),

@@ -102,19 +102,36 @@ impl Segment {
         // from this core, at most once.
         let (near, far) = payload.split_at(payload.len().min(PAYLOAD_NEAR_BYTES));
         let (near_place, far_place) = short.payload(place).split_at(PAYLOAD_NEAR_BYTES);
-        for (place, bytes) in [(&short.header(place)[..], &header[..]), (far_place, far), (near_place, near)]
-        {
-            assert!(bytes.len() <= place.len(), "{} bytes in a place of {}", bytes.len(), place.len());
-            // SAFETY: the place has so many bytes, which are atomics in memory that this process can write. Only the
-            // one `Stream` of this segment writes there, and `bytes` is not in it.
-            unsafe {
-                place.as_ptr().cast::<u8>().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-            }
-        }
+        store(short.header(place), header);
+        store(far_place, far);
+        store(near_place, near);
         for (word, value) in short.key_words(place).iter().zip(key) {
             word.store(value, Ordering::Relaxed);
         }
     }
+
+    /// Stores a bare message of two parts in a place, as [`Segment::store_message`].
+    ///
+    /// # Panics
+    /// When they are too long.
+    #[inline]
+    pub(crate) fn store_bare(&self, place: usize, [first, second]: [&[u8]; 2]) {
+        let (first_place, second_place) = self.page().short.payload(place).split_at(first.len());
+        store(second_place, second);
+        store(first_place, first);
+    }
+}
+
+/// Stores bytes at the beginning of a place, which the caller alone writes: it has the one `Stream` of the segment.
+///
+/// # Panics
+/// When they are too many.
+#[inline]
+fn store(place: &[AtomicU8], bytes: &[u8]) {
+    assert!(bytes.len() <= place.len(), "{} bytes in a place of {}", bytes.len(), place.len());
+    // SAFETY: the place has so many bytes, which are atomics in memory that this process can write. No other thread
+    // writes there, and `bytes` is not in it: an own segment is never borrowed as bytes.
+    unsafe { place.as_ptr().cast::<u8>().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
 }
 
 /// Copies bytes that the other side can change.

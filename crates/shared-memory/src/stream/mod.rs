@@ -236,15 +236,15 @@ impl<B: Bell> Stream<B> {
             && let Some(place) = self.writer.place(length as u64, own.page(), other).map_err(lost)?
         {
             own.store_message(place, header, key, payload);
-            self.writer.publish_message(length as u32, own.page());
+            self.writer.publish_message(length as u32, false, own.page());
             self.untold |= FOR_BYTES;
             return Ok(true);
         }
         self.try_write_all([IoSlice::new(header), IoSlice::new(payload)])
     }
 
-    /// Takes all bytes, or nothing: more than [`WHOLE_BYTES_MAX`] in the second slice, or no room. The other side may
-    /// sleep on until [`Stream::notify`].
+    /// Takes all bytes, or nothing: more than [`WHOLE_BYTES_MAX`] in the second slice, or no room. A few go into a place
+    /// of their own. The other side may sleep on until [`Stream::notify`].
     ///
     /// # Errors
     /// As [`Stream::try_write`], but for `WouldBlock`.
@@ -256,6 +256,15 @@ impl<B: Bell> Stream<B> {
         let room = self.writer.room(self.segments.other.page(), length).map_err(lost)?;
         if second.len() > WHOLE_BYTES_MAX || room < length {
             return Ok(false);
+        }
+        if (1..=PAYLOAD_BYTES_MAX as u64).contains(&length)
+            && let Some(place) =
+                self.writer.place(length, own.page(), self.segments.other.page()).map_err(lost)?
+        {
+            own.store_bare(place, [&first, &second]);
+            self.writer.publish_message(length as u32, true, own.page());
+            self.untold |= FOR_BYTES;
+            return Ok(true);
         }
         own.store(self.writer.next(), &first);
         own.store(self.writer.next() + first.len() as u64, &second);

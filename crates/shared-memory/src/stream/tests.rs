@@ -61,10 +61,11 @@ pub(super) fn read(stream: &mut Side, most: usize) -> io::Result<Vec<u8>> {
 proptest! {
     /// In any order of writes and reads of any length, the bytes that fit come as they were written.
     #[test]
-    fn bytes_come_as_they_were_written(steps in prop::collection::vec((0..6u8, 0..2 * CAPACITY), 1..60)) {
+    fn bytes_come_as_they_were_written(steps in prop::collection::vec((0..8u8, 0..2 * CAPACITY), 1..60)) {
         let [(mut here, _), (mut there, _)] = pair();
         let (mut under_way, mut next) = (VecDeque::new(), 0u8);
-        // The places of short messages in the stream, and of the next byte to be read.
+        // The short messages in their places: where each begins and ends in the stream, and its key if it is not bare.
+        // Behind it, where the next byte to be read is.
         let (mut messages, mut read_bytes) = (VecDeque::new(), 0);
         for (step, length) in steps {
             let bytes = |length| -> Vec<u8> { (0..length).map(|index| next.wrapping_add(index as u8)).collect() };
@@ -90,7 +91,25 @@ proptest! {
                     prop_assert_eq!(written.unwrap(), fits);
                     if fits {
                         if payload <= PAYLOAD_BYTES_MAX && messages.len() < PLACES {
-                            messages.push_back((read_bytes + under_way.len(), key));
+                            let start = read_bytes + under_way.len();
+                            messages.push_back((start, start + bytes.len(), Some(key)));
+                        }
+                        next = next.wrapping_add(bytes.len() as u8);
+                        under_way.extend(bytes);
+                    }
+                }
+                6 | 7 => {
+                    // Half of them bare messages.
+                    let most = if step == 6 { PAYLOAD_BYTES_MAX } else { WHOLE_BYTES_MAX + 1 };
+                    let bytes = bytes(length % (most + 1));
+                    let (first, second) = bytes.split_at(bytes.len() / 3);
+                    let fits = second.len() <= WHOLE_BYTES_MAX && bytes.len() <= CAPACITY - under_way.len();
+                    let written = here.try_write_all([IoSlice::new(first), IoSlice::new(second)]);
+                    prop_assert_eq!(written.unwrap(), fits);
+                    if fits {
+                        if (1..=PAYLOAD_BYTES_MAX).contains(&bytes.len()) && messages.len() < PLACES {
+                            let start = read_bytes + under_way.len();
+                            messages.push_back((start, start + bytes.len(), None));
                         }
                         next = next.wrapping_add(bytes.len() as u8);
                         under_way.extend(bytes);
@@ -104,8 +123,9 @@ proptest! {
                 }
                 _ => {
                     // For the header that comes next, or for another one.
-                    let message = messages.front().filter(|(at, _)| *at == read_bytes);
-                    let key = if step == 4 { [u64::MAX, 0] } else { message.map_or([0, 0], |(_, key)| *key) };
+                    let message = messages.front().filter(|(start, ..)| *start == read_bytes);
+                    let message = message.and_then(|(.., key)| *key);
+                    let key = if step == 4 { [u64::MAX, 0] } else { message.unwrap_or_default() };
                     let (is_behind, peeked) = there.peek(length, Some(key)).ok().flatten().unwrap_or_default();
                     prop_assert_eq!(is_behind, step == 5 && message.is_some());
                     let peeked: Vec<u8> = peeked.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
@@ -122,7 +142,7 @@ proptest! {
                     read_bytes += peeked.len();
                 }
             }
-            messages.retain(|(at, [_, payload])| at + HEADER_BYTES + *payload as usize > read_bytes);
+            messages.retain(|(_, end, _)| *end > read_bytes);
         }
     }
 }
