@@ -26,7 +26,7 @@ pub use communicator::{EngineCommunicator, Parts};
 pub use links::faulty::{FaultPlan, Faults, Faulty};
 pub use links::tapped::{Flow, Tap, Tapped, TappedLink};
 pub use links::traced::{TRACE_EVENTS_MAX, Trace, TraceEvent, Traced};
-pub use links::{COPY_ALL, Edge, Interest, Lane, Link, Links, Wake};
+pub use links::{COPY_ALL, Edge, Interest, Lane, Link, Links, WHOLE_BYTES_MAX, Wake};
 pub use options::{EngineOptions, SharedRegistry};
 pub use plan::header::PIECE_BYTES_MAX;
 pub use plan::header::{HEADER_BYTES, HEADER_VERSION, HeaderBytes, HeaderKey, header_digest};

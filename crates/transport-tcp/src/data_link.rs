@@ -4,8 +4,7 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::AtomicU8;
 
-use unisono_engine::{COPY_ALL, HeaderBytes, HeaderKey, Interest, Link};
-use unisono_shared_memory::WHOLE_BYTES_MAX;
+use unisono_engine::{COPY_ALL, HeaderBytes, HeaderKey, Interest, Link, WHOLE_BYTES_MAX};
 
 use crate::memory_stream::MemoryStream;
 use crate::records;
@@ -30,6 +29,9 @@ pub(crate) enum Stream {
     /// Through memory.
     Memory(MemoryStream),
 }
+
+const _: () =
+    assert!(unisono_shared_memory::WHOLE_BYTES_MAX == WHOLE_BYTES_MAX, "streams take what links promise");
 
 struct Records {
     sender: records::Sender,

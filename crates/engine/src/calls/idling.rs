@@ -15,8 +15,20 @@ use std::time::{Duration, Instant};
 
 use crate::options::EngineOptions;
 
-/// Looks in succession: they take a microsecond or a few, in which a rank on another core answers.
-pub(crate) const LOOKS: u32 = 150;
+/// Looks in succession: they take ten microseconds or two, in which a rank on another core copies some 100 KiB.
+pub(crate) const LOOKS: u32 = 1000;
+
+/// A pause of the core takes as long as some looks, and bytes that come meanwhile wait for its end. Without any, the
+/// other thread of the core would get little.
+const LOOKS_PER_PAUSE: u32 = 8;
+
+/// Before the next look, with so many looks left: a pause, or nothing.
+#[inline]
+pub(crate) fn before_look(left: u32) {
+    if left.is_multiple_of(LOOKS_PER_PAUSE) {
+        std::hint::spin_loop();
+    }
+}
 
 /// A thread polls this number of times as long while code of the program waits for a call: the thread that has waited
 /// wakes another thread in its turn, and two such wake-ups take longer than a short call.

@@ -4,14 +4,10 @@
 
 use std::time::Instant;
 
-use crate::calls::idling::Idling;
+use crate::calls::idling::{Idling, before_look};
 
 /// Yields before the call goes the general way, which sees deadlines and sleeps. Few ranks share a core.
 const YIELDS: u32 = 16;
-
-/// A pause of the core takes as long as some looks, and bytes that come meanwhile wait for its end. Without any, the
-/// other thread of the core would get little.
-const LOOKS_PER_PAUSE: u32 = 8;
 
 /// The next step of a call that has polled in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +49,8 @@ impl ShortWait {
             self.looks -= 1;
             if self.looks == 0 {
                 idling.looked(false);
-            } else if self.looks.is_multiple_of(LOOKS_PER_PAUSE) {
-                std::hint::spin_loop();
+            } else {
+                before_look(self.looks);
             }
             return Next::Look;
         }

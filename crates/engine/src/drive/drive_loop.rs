@@ -10,7 +10,7 @@ use unisono_backend::IDLE_AFTER_CAUSE_MAX;
 use unisono_communicator::{Result, Severity, log};
 
 use crate::calls::call::Engine;
-use crate::calls::idling::{Idle, LOOKS};
+use crate::calls::idling::{Idle, LOOKS, before_look};
 use crate::calls::pause::{Pause, SLEEP_MAX};
 use crate::calls::step::Step;
 use crate::calls::time_slice;
@@ -117,11 +117,11 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             return true;
         }
         let mut seen = self.links.look(&pause.interest);
-        for _ in 1..LOOKS {
+        for left in (1..LOOKS).rev() {
             if seen != Some(false) {
                 break;
             }
-            std::hint::spin_loop();
+            before_look(left);
             seen = self.links.look(&pause.interest);
         }
         self.pause = pause;

@@ -166,8 +166,9 @@ impl<L: Links + 'static> Shared<L> {
         calls: &mut [Call<'_>],
         index: usize,
     ) -> (AtOnce, MutexGuard<'s, PointToPoint>) {
+        let mut ahead = 0;
         loop {
-            let passed = messages.pass_at_once(links, &mut calls[index]);
+            let passed = messages.pass_at_once(links, &mut calls[index], &mut ahead);
             if !matches!(passed, AtOnce::Waits) {
                 return (passed, messages);
             }

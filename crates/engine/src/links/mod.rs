@@ -83,6 +83,10 @@ impl Broken {
     }
 }
 
+/// The most bytes of a short message, behind a header of at most 1 KiB. A link that takes whole messages takes so many
+/// as one, and [`Link::peek`] shows them in one piece.
+pub const WHOLE_BYTES_MAX: usize = 31 << 10;
+
 /// For [`Link::try_send`]: copy every byte.
 pub const COPY_ALL: usize = usize::MAX;
 

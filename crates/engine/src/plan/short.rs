@@ -3,12 +3,9 @@
 
 use unisono_schedule::StepIndex;
 
-use crate::links::Edge;
+use crate::links::{Edge, WHOLE_BYTES_MAX};
 use crate::memory::{ReduceOrder, Span};
 use crate::plan::{BoundStep, Located, Plan, PlanLink, Work};
-
-/// The most bytes of a step.
-const SHORT_STEP_BYTES_MAX: u64 = 4096;
 
 /// The most steps: the bits of a word.
 const STEPS_MAX: usize = u64::BITS as usize;
@@ -49,7 +46,7 @@ pub(crate) enum Received {
 impl ShortSteps {
     /// The steps of a short plan; `None` for any other plan.
     pub(crate) fn of(plan: &Plan) -> Option<ShortSteps> {
-        let is_short = |step: &BoundStep| step.pieces == 1 && step.bytes <= SHORT_STEP_BYTES_MAX;
+        let is_short = |step: &BoundStep| step.pieces == 1 && step.bytes <= WHOLE_BYTES_MAX as u64;
         let has_one = |steps: &[StepIndex]| steps.len() <= 1;
         if plan.steps.len() > STEPS_MAX
             || !plan.steps.iter().all(is_short)

@@ -30,9 +30,14 @@ pub(crate) fn memory_in_one_piece<'c>(call: &'c mut Call<'_>) -> Option<(&'c [u8
 }
 
 impl PointToPoint {
-    /// Moves a send or receive whole, or leaves everything as it was. A peer that sleeps may sleep on until
-    /// [`PointToPoint::notify`].
-    pub(crate) fn pass_at_once<L: Links>(&mut self, links: &mut L, call: &mut Call<'_>) -> AtOnce {
+    /// Moves a send or receive whole, or leaves everything as it was. A receive may have so many bytes `ahead` of its
+    /// end: 0 at its first attempt. A peer that sleeps may sleep on until [`PointToPoint::notify`].
+    pub(crate) fn pass_at_once<L: Links>(
+        &mut self,
+        links: &mut L,
+        call: &mut Call<'_>,
+        ahead: &mut usize,
+    ) -> AtOnce {
         let descriptor = call.descriptor;
         let (Some(peer), Some(tag)) = (peer_of(&descriptor), descriptor.tag.one()) else {
             return AtOnce::General;
@@ -49,7 +54,7 @@ impl PointToPoint {
                 AtOnce::Done(outcome(None, tag, message.len() as u64))
             }
             Operation::Recv if self.matching.is_next_for_new(peer) => {
-                match lane.receive_at_once(link, kind, room) {
+                match lane.receive_at_once(link, kind, room, ahead) {
                     AtOnceRead::Bytes(bytes) => AtOnce::Done(outcome(Some(peer), tag, bytes)),
                     AtOnceRead::Nothing => AtOnce::Waits,
                     AtOnceRead::Other => AtOnce::General,

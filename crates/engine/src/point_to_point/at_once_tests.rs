@@ -68,7 +68,9 @@ impl Rank {
         let descriptor = self.descriptor(Operation::Send, Tag::Is(tag), message.len());
         let input = Buffer::Host(Segments::One(message));
         let mut call = Call::separate(descriptor, input, BufferMut::Host(SegmentsMut::One(&mut [])));
-        if is_at_once && matches!(self.messages.pass_at_once(&mut self.wire, &mut call), AtOnce::Done(_)) {
+        if is_at_once
+            && matches!(self.messages.pass_at_once(&mut self.wire, &mut call, &mut 0), AtOnce::Done(_))
+        {
             return true;
         }
         self.post(descriptor, message.to_vec(), Vec::new());
@@ -80,7 +82,9 @@ impl Rank {
         let mut room = vec![0; BYTES_MAX];
         let output = BufferMut::Host(SegmentsMut::One(&mut room));
         let mut call = Call::separate(descriptor, Buffer::Host(Segments::One(&[])), output);
-        if is_at_once && let AtOnce::Done(outcome) = self.messages.pass_at_once(&mut self.wire, &mut call) {
+        if is_at_once
+            && let AtOnce::Done(outcome) = self.messages.pass_at_once(&mut self.wire, &mut call, &mut 0)
+        {
             room.truncate(outcome.bytes as usize);
             return Receive { tag, received: Receipt::Before(outcome, room) };
         }
@@ -188,6 +192,41 @@ fn messages_at_once_and_the_general_way_keep_their_order() {
         at_once = [at_once[0] + sends, at_once[1] + receives];
     }
     assert!(at_once.iter().all(|count| *count > 40), "{at_once:?}");
+}
+
+/// A receive that has seen a part of its message goes on with the rest, or the general way receives all of it.
+#[test]
+fn a_message_that_comes_in_parts_is_received_once() {
+    let message: Vec<u8> = (0..5000).map(|index| (index / 7) as u8).collect();
+    for (part, gives_up) in [(31, true), (32, false), (33, true), (33, false), (5000, true), (5031, false)] {
+        let (mut sender, mut receiver) = (Rank::new(0, usize::MAX), Rank::new(1, usize::MAX));
+        assert!(!sender.send(0, &[1], true), "the first opens the lane");
+        sender.advance(&mut receiver, usize::MAX);
+        let first = receiver.receive(Tag::Is(0), false);
+        receiver.advance(&mut sender, usize::MAX);
+        assert!(sender.send(1, &message, true));
+        let rest = sender.wire.sent.split_off(part);
+        receiver.wire.arrived.append(&mut sender.wire.sent);
+        let (descriptor, mut room) =
+            (receiver.descriptor(Operation::Recv, Tag::Is(1), BYTES_MAX), vec![0; BYTES_MAX]);
+        let output = BufferMut::Host(SegmentsMut::One(&mut room));
+        let mut call = Call::separate(descriptor, Buffer::Host(Segments::One(&[])), output);
+        let (mut ahead, before) = (0, part.saturating_sub(32));
+        let passed = receiver.messages.pass_at_once(&mut receiver.wire, &mut call, &mut ahead);
+        // A part of a header tells nothing.
+        assert!(matches!(passed, AtOnce::Waits) == (part >= 32) && ahead == before, "{part}");
+        receiver.wire.arrived.extend(rest);
+        if gives_up {
+            let receive = receiver.receive(Tag::Is(1), false);
+            receiver.advance(&mut sender, usize::MAX);
+            assert_eq!(receive.message(), (1, message.clone()));
+        } else {
+            let passed = receiver.messages.pass_at_once(&mut receiver.wire, &mut call, &mut ahead);
+            assert!(matches!(passed, AtOnce::Done(outcome) if outcome.bytes == 5000));
+            assert_eq!(room[..5000], message);
+        }
+        assert_eq!(first.message(), (0, vec![1]));
+    }
 }
 
 #[test]

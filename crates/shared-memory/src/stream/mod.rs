@@ -14,8 +14,12 @@ use crate::short::{HEADER_BYTES, Key, PAYLOAD_BYTES_MAX};
 /// With 64 KiB, a message of 64 KiB takes a sixth longer; with 16 KiB, one of 16 KiB a tenth.
 const PUBLISHED_BYTES: usize = 32 << 10;
 
-/// The most bytes behind a header of [`Stream::try_write_whole`].
-pub const WHOLE_BYTES_MAX: usize = 4096;
+/// The most bytes behind a header of [`Stream::try_write_whole`]: with a header of 1 KiB, [`Stream::peek`] gives them
+/// in one piece.
+pub const WHOLE_BYTES_MAX: usize = PUBLISHED_BYTES - 1024;
+
+/// As [`PUBLISHED_BYTES`], for [`Stream::try_write_all`]: the other side waits for these bytes alone.
+const PUBLISHED_SOON_BYTES: usize = 4 << 10;
 
 /// The fewest bytes of a loan: for fewer, copying them twice is faster than the system call.
 const LOAN_BYTES_MIN: usize = 16 << 10;
@@ -240,7 +244,15 @@ impl<B: Bell> Stream<B> {
             self.untold |= FOR_BYTES;
             return Ok(true);
         }
-        self.try_write_all([IoSlice::new(header), IoSlice::new(payload)])
+        if payload.len() > WHOLE_BYTES_MAX || self.room(length)? < length {
+            return Ok(false);
+        }
+        let (own, next) = (&self.segments.own, self.writer.next());
+        own.store(next, header);
+        own.store(next + HEADER_BYTES as u64, payload);
+        self.writer.publish(length as u64, own.page());
+        self.untold |= FOR_BYTES;
+        Ok(true)
     }
 
     /// Takes all bytes, or nothing: more than [`WHOLE_BYTES_MAX`] in the second slice, or no room. A few go into a place
@@ -267,8 +279,12 @@ impl<B: Bell> Stream<B> {
             return Ok(true);
         }
         own.store(self.writer.next(), &first);
-        own.store(self.writer.next() + first.len() as u64, &second);
-        self.writer.publish(length, own.page());
+        let mut unpublished = first.len() as u64;
+        for part in second.chunks(PUBLISHED_SOON_BYTES) {
+            own.store(self.writer.next() + unpublished, part);
+            self.writer.publish(std::mem::take(&mut unpublished) + part.len() as u64, own.page());
+        }
+        self.writer.publish(unpublished, own.page());
         self.untold |= FOR_BYTES;
         Ok(true)
     }

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use unisono_communicator::DType;
 
-use crate::links::Link;
+use crate::links::{Link, WHOLE_BYTES_MAX};
 use crate::reduce::PeerBytes;
 
 use super::super::frame::{FRAME_BYTES, Frame, Message};
@@ -16,7 +16,7 @@ use super::{CREDIT_BYTES_MAX, Life, PeerLane, QUEUE_BYTES_MAX, queued_bytes};
 pub(in crate::point_to_point) enum AtOnceRead {
     /// A message of this number of bytes.
     Bytes(u64),
-    /// Nothing has arrived.
+    /// Nothing has arrived, or not all.
     Nothing,
     /// Another message, a part of one, or an end: it goes the general way.
     Other,
@@ -57,13 +57,15 @@ impl PeerLane {
         true
     }
 
-    /// Reads a short message of this kind, if it comes next and has arrived whole.
+    /// Reads a short message of this kind, if it comes next and has arrived whole. Else the bytes that have arrived are
+    /// in `room` and still on the link: so many are `ahead`, of which the caller reminds the next attempt.
     #[inline]
     pub(in crate::point_to_point) fn receive_at_once<L: Link>(
         &mut self,
         link: &mut L,
         (dtype, tag): (DType, u32),
         room: &mut [u8],
+        ahead: &mut usize,
     ) -> AtOnceRead {
         if !self.is_quiet() {
             return AtOnceRead::Other;
@@ -84,7 +86,7 @@ impl PeerLane {
         let queued_here = self.queued_here.saturating_add(queued_bytes(message.bytes));
         let fits = message.dtype == dtype
             && message.tag == tag
-            && message.bytes <= room.len().min(behind.len()) as u64
+            && message.bytes <= room.len().min(WHOLE_BYTES_MAX) as u64
             && credit <= self.queued_there
             && queued_here <= QUEUE_BYTES_MAX
             // Credit that gets a frame of its own must be written too.
@@ -92,7 +94,14 @@ impl PeerLane {
         if !fits {
             return AtOnceRead::Other;
         }
-        behind.split_at(length).0.copy_to(&mut room[..length]);
+        let arrived = length.min(behind.len());
+        if arrived > *ahead {
+            behind.split_at(arrived).0.split_at(*ahead).1.copy_to(&mut room[*ahead..arrived]);
+            *ahead = arrived;
+        }
+        if arrived < length {
+            return AtOnceRead::Nothing;
+        }
         link.consume(FRAME_BYTES + length);
         (self.queued_there, self.queued_here) = (self.queued_there - credit, queued_here);
         self.give_credit(message.bytes);
