@@ -474,6 +474,8 @@ fn lost(impossible: Impossible) -> io::Error {
 }
 
 #[cfg(test)]
+mod failing_jobs_tests;
+#[cfg(test)]
 mod loan_tests;
 #[cfg(test)]
 mod tests;
