@@ -6,8 +6,8 @@ use std::time::Duration;
 use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Error, Executor, Group, GroupOptions, Life, MemoryKind,
-    Observations, Operation, Outcome, OwnedCall, ParentCall, PreparedCall, Probed, Result, Scope, Shrunk,
-    Work,
+    Observations, Operation, Outcome, OwnedCall, ParentCall, PreparedCall, Probed, RecordedEnd, Result,
+    Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -110,7 +110,17 @@ impl<L: Links + 'static> Executor for EngineCommunicator<L> {
         shared.refuse_device(call.memory())?;
         let gate = &shared.gate;
         let Operation::Collective(collective) = call.descriptor.operation else {
-            return shared.message(call);
+            let order = gate.order_of(call.scope)?;
+            if let Some(outcome) = shared.message_at_once(call) {
+                return Ok(outcome);
+            }
+            call.options = order.options(&call.options, gate.timeout());
+            let entered = gate.board().enter_message(&call.descriptor, &call.options, call.site);
+            let (timeout, mut result) = (call.options.timeout.unwrap_or(gate.timeout()), [None]);
+            let ended = shared.exchange(std::slice::from_mut(call), timeout, &mut result);
+            let result = ended.and_then(|()| result[0].take().unwrap_or_else(|| Err(Error::closed())));
+            gate.board().leave_message(entered, (&call.descriptor, call.site), RecordedEnd::from(&result));
+            return result;
         };
         let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
         let mut guard = shared.lock_links();

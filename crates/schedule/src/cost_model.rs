@@ -63,8 +63,8 @@ impl CostModel {
     /// The machine of [`CostModel::LOOPBACK`], for people.
     pub const LOOPBACK_MACHINE: &str = "TCP over loopback on two idle cores of an Intel Xeon with AVX-512";
 
-    /// Memory within a host. Of all figures near those of `unisono calibrate` on such a machine, these choose best for
-    /// 2, 3, 4 and 8 ranks on its two cores. Between hosts as [`CostModel::LOOPBACK`].
+    /// Memory within a host. `unisono calibrate` gave figures near these on such a machine; these choose the best
+    /// algorithms for 2, 3, 4 and 8 ranks on its two cores. Between hosts as [`CostModel::LOOPBACK`].
     pub const MEMORY: Self = Self {
         latency_ns: 1_000,
         wire_fs_per_byte: 80_000,

@@ -47,7 +47,7 @@ struct Message {
     start_plus_1: AtomicU64,
     #[cfg(not(loom))]
     key: [AtomicU64; 2],
-    /// The bytes of the header and behind it, or those of a bare message and [`BARE`].
+    /// The bytes of the header and behind it, or the bytes of a bare message and [`BARE`].
     length: AtomicU32,
     #[cfg(not(loom))]
     payload: [AtomicU8; PAYLOAD_BYTES_MAX],

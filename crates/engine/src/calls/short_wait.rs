@@ -11,7 +11,7 @@ const YIELDS: u32 = 16;
 
 /// The next step of a call that has polled in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextPoll {
     /// Poll again.
     Look,
     /// Yield the core ([`Idling::give_way`]), then poll again.
@@ -29,7 +29,7 @@ pub(crate) struct ShortWait {
 }
 
 impl ShortWait {
-    /// Of a call that has not waited. One that is recorded waits in the general way, which notes its phases.
+    /// Of a call that has not waited. A recorded call waits in the general way, which notes its phases.
     #[inline]
     pub(crate) fn new(idling: &Idling, is_recorded: bool) -> ShortWait {
         let (looks, yields) = if is_recorded { (0, 0) } else { (idling.looks(), YIELDS) };
@@ -44,7 +44,7 @@ impl ShortWait {
 
     /// The next step after a poll in vain. `is_wanted` says whether another thread waits for the links.
     #[inline]
-    pub(crate) fn next(&mut self, idling: &mut Idling, is_wanted: impl FnOnce() -> bool) -> Next {
+    pub(crate) fn next(&mut self, idling: &mut Idling, is_wanted: impl FnOnce() -> bool) -> NextPoll {
         if self.looks > 0 {
             self.looks -= 1;
             if self.looks == 0 {
@@ -52,14 +52,14 @@ impl ShortWait {
             } else {
                 before_look(self.looks);
             }
-            return Next::Look;
+            return NextPoll::Look;
         }
         if self.yields == 0 || idling.is_crowded() || is_wanted() {
-            return Next::General;
+            return NextPoll::General;
         }
         self.yields -= 1;
         idling.skip_look();
-        Next::Yield
+        NextPoll::Yield
     }
 
     /// Notes that the call has ended: a look that found something makes looks usual again.

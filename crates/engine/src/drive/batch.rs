@@ -1,4 +1,4 @@
-//! Blocking sends and receives between the gate and the links: one alone, or a batch.
+//! Batches of blocking sends and receives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,31 +9,6 @@ use crate::drive::Shared;
 use crate::links::Links;
 
 impl<L: Links + 'static> Shared<L> {
-    /// An admitted send or receive.
-    ///
-    /// # Errors
-    /// As [`unisono_communicator::Executor::execute`].
-    #[inline]
-    pub(crate) fn message(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
-        let order = self.gate.order_of(call.scope)?;
-        if let Some(outcome) = self.message_at_once(call) {
-            return Ok(outcome);
-        }
-        call.options = order.options(&call.options, self.gate.timeout());
-        self.message_waits(call)
-    }
-
-    /// A send or receive that does not pass at once.
-    fn message_waits(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
-        let (board, mut result) = (self.gate.board(), [None]);
-        let entered = board.enter_message(&call.descriptor, &call.options, call.site);
-        let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
-        let ended = self.exchange(std::slice::from_mut(call), timeout, &mut result);
-        let result = ended.and_then(|()| result[0].take().unwrap_or_else(|| Err(Error::closed())));
-        board.leave_message(entered, (&call.descriptor, call.site), RecordedEnd::from(&result));
-        result
-    }
-
     /// Sends and receives as one batch. A batch of two allocates nothing.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use unisono_communicator::{Call, CallShape, Collective, Operation, Outcome, Resu
 
 use crate::calls::call::{ActiveCall, Engine, enter};
 use crate::calls::idling::Idling;
-use crate::calls::short_wait::{Next, ShortWait};
+use crate::calls::short_wait::{NextPoll, ShortWait};
 use crate::drive::{LinksGuard, Shared};
 use crate::links::Links;
 use crate::lock;
@@ -64,9 +64,9 @@ impl<L: Links + 'static> Shared<L> {
                         run.notify(links);
                     }
                     match wait.next(idling, || self.monitor.is_wanted()) {
-                        Next::Look => {}
-                        Next::Yield => idling.give_way(|| links.now()),
-                        Next::General => break Ok(()),
+                        NextPoll::Look => {}
+                        NextPoll::Yield => idling.give_way(|| links.now()),
+                        NextPoll::General => break Ok(()),
                     }
                 }
                 Ok(None) => break Ok(()),
@@ -176,13 +176,13 @@ impl<L: Links + 'static> Shared<L> {
                 messages.notify(links, calls);
             }
             match wait.next(idling, || self.monitor.is_wanted()) {
-                Next::Look => {}
-                Next::Yield => {
+                NextPoll::Look => {}
+                NextPoll::Yield => {
                     drop(messages);
                     idling.give_way(|| links.now());
                     messages = lock(&self.messages);
                 }
-                Next::General => return (passed, messages),
+                NextPoll::General => return (passed, messages),
             }
         }
     }

@@ -275,7 +275,7 @@ pub(crate) struct Reader {
     written: u64,
     /// The number of short messages that have begun.
     messages: usize,
-    /// The bounds of the last one of them. A bare one counts as one whose header was read before.
+    /// The bounds of the last one of them. A bare one counts as if its header had been read before.
     message: (u64, u64),
     /// The number of loans that have begun, the rest of the last one, and the bytes copied of all.
     loans: u64,

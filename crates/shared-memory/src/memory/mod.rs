@@ -91,47 +91,41 @@ impl Segment {
         unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Stores a short message, which is published later.
+    /// Stores a message in a place: a header with its key, unless it is bare, and two parts behind it.
     ///
     /// # Panics
-    /// When the payload is too long.
+    /// When the parts are too long.
     #[inline]
-    pub(crate) fn store_message(&self, place: usize, header: &[u8; HEADER_BYTES], key: Key, payload: &[u8]) {
+    pub(crate) fn store_message(
+        &self,
+        place: usize,
+        header: Option<(&[u8; HEADER_BYTES], Key)>,
+        [first, second]: [&[u8]; 2],
+    ) {
         let short = &self.page().short;
         // The line of the word that publishes the message comes last. A reader that looks at it meanwhile takes it away
         // from this core, at most once.
-        let (near, far) = payload.split_at(payload.len().min(PAYLOAD_NEAR_BYTES));
-        let (near_place, far_place) = short.payload(place).split_at(PAYLOAD_NEAR_BYTES);
-        store(short.header(place), header);
-        store(far_place, far);
-        store(near_place, near);
-        for (word, value) in short.key_words(place).iter().zip(key) {
-            word.store(value, Ordering::Relaxed);
+        let near_bytes = PAYLOAD_NEAR_BYTES.saturating_sub(first.len());
+        let (near, far) = second.split_at(second.len().min(near_bytes));
+        let (first_place, second_place) = short.payload(place).split_at(first.len());
+        let (near_place, far_place) = second_place.split_at(near_bytes);
+        let head = header.map_or(&[][..], |(header, _)| header);
+        let parts =
+            [(&short.header(place)[..], head), (far_place, far), (near_place, near), (first_place, first)];
+        for (place, bytes) in parts {
+            assert!(bytes.len() <= place.len(), "{} bytes in a place of {}", bytes.len(), place.len());
+            // SAFETY: the place has so many bytes, which are atomics in memory that this process can write. Only the
+            // one `Stream` of this segment writes there, and `bytes` is not in it.
+            unsafe {
+                place.as_ptr().cast::<u8>().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+            }
+        }
+        if let Some((_, key)) = header {
+            for (word, value) in short.key_words(place).iter().zip(key) {
+                word.store(value, Ordering::Relaxed);
+            }
         }
     }
-
-    /// Stores a bare message of two parts in a place, as [`Segment::store_message`].
-    ///
-    /// # Panics
-    /// When they are too long.
-    #[inline]
-    pub(crate) fn store_bare(&self, place: usize, [first, second]: [&[u8]; 2]) {
-        let (first_place, second_place) = self.page().short.payload(place).split_at(first.len());
-        store(second_place, second);
-        store(first_place, first);
-    }
-}
-
-/// Stores bytes at the beginning of a place, which the caller alone writes: it has the one `Stream` of the segment.
-///
-/// # Panics
-/// When they are too many.
-#[inline]
-fn store(place: &[AtomicU8], bytes: &[u8]) {
-    assert!(bytes.len() <= place.len(), "{} bytes in a place of {}", bytes.len(), place.len());
-    // SAFETY: the place has so many bytes, which are atomics in memory that this process can write. No other thread
-    // writes there, and `bytes` is not in it: an own segment is never borrowed as bytes.
-    unsafe { place.as_ptr().cast::<u8>().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
 }
 
 /// Copies bytes that the other side can change.

@@ -26,16 +26,16 @@ const TOLD_ONE_IN: usize = 30;
 /// The bytes of a rank after its call has ended, in any way.
 const SPOILED: u8 = 0xff;
 
-/// One message of a call.
-struct Message {
+/// A message of a call.
+struct Transfer {
     bytes: Vec<u8>,
     /// The bytes that have been written, or read.
     moved: usize,
 }
 
-impl Message {
-    fn new(bytes: Vec<u8>) -> Message {
-        Message { bytes, moved: 0 }
+impl Transfer {
+    fn new(bytes: Vec<u8>) -> Transfer {
+        Transfer { bytes, moved: 0 }
     }
 
     fn is_moved(&self) -> bool {
@@ -47,8 +47,8 @@ impl Message {
 struct Rank {
     number: usize,
     streams: [Option<Side>; RANKS],
-    sent: [Message; RANKS],
-    received: [Message; RANKS],
+    sent: [Transfer; RANKS],
+    received: [Transfer; RANKS],
     /// The number of calls that have ended well; `None` after an error.
     done: Option<usize>,
 }
@@ -66,16 +66,16 @@ fn message(seed: u64, call: usize, from: usize, to: usize) -> (usize, u8) {
 
 impl Rank {
     fn new(number: usize, streams: [Option<Side>; RANKS]) -> Rank {
-        let none = || [(); RANKS].map(|()| Message::new(Vec::new()));
+        let none = || [(); RANKS].map(|()| Transfer::new(Vec::new()));
         Rank { number, streams, sent: none(), received: none(), done: Some(0) }
     }
 
     fn begin(&mut self, seed: u64, call: usize) {
         for peer in 0..RANKS {
             let (length, byte) = message(seed, call, self.number, peer);
-            self.sent[peer] = Message::new(vec![byte; length]);
+            self.sent[peer] = Transfer::new(vec![byte; length]);
             let (length, _) = message(seed, call, peer, self.number);
-            self.received[peer] = Message::new(vec![0; length]);
+            self.received[peer] = Transfer::new(vec![0; length]);
         }
     }
 
@@ -109,7 +109,7 @@ impl Rank {
                 return Ok(false);
             }
         }
-        Ok(self.sent.iter().chain(&self.received).all(Message::is_moved))
+        Ok(self.sent.iter().chain(&self.received).all(Transfer::is_moved))
     }
 
     fn check(&self, seed: u64, call: usize) {
@@ -135,11 +135,9 @@ impl Rank {
 /// The ranks, connected.
 fn ranks() -> [Rank; RANKS] {
     let mut streams: [[Option<Side>; RANKS]; RANKS] = Default::default();
-    for one in 0..RANKS {
-        for other in one + 1..RANKS {
-            let [(here, _), (there, _)] = pair();
-            (streams[one][other], streams[other][one]) = (Some(here), Some(there));
-        }
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        let [(here, _), (there, _)] = pair();
+        (streams[one][other], streams[other][one]) = (Some(here), Some(there));
     }
     let mut number = 0;
     streams.map(|streams| {

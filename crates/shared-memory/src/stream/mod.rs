@@ -239,7 +239,7 @@ impl<B: Bell> Stream<B> {
         if payload.len() <= PAYLOAD_BYTES_MAX
             && let Some(place) = self.writer.place(length as u64, own.page(), other).map_err(lost)?
         {
-            own.store_message(place, header, key, payload);
+            own.store_message(place, Some((header, key)), [&[], payload]);
             self.writer.publish_message(length as u32, false, own.page());
             self.untold |= FOR_BYTES;
             return Ok(true);
@@ -255,8 +255,8 @@ impl<B: Bell> Stream<B> {
         Ok(true)
     }
 
-    /// Takes all bytes, or nothing: more than [`WHOLE_BYTES_MAX`] in the second slice, or no room. A few go into a place
-    /// of their own. The other side may sleep on until [`Stream::notify`].
+    /// Takes all bytes, or nothing: more than [`WHOLE_BYTES_MAX`] in the second slice, or no room. A few bytes go into a
+    /// place of their own. The other side may sleep on until [`Stream::notify`].
     ///
     /// # Errors
     /// As [`Stream::try_write`], but for `WouldBlock`.
@@ -273,7 +273,7 @@ impl<B: Bell> Stream<B> {
             && let Some(place) =
                 self.writer.place(length, own.page(), self.segments.other.page()).map_err(lost)?
         {
-            own.store_bare(place, [&first, &second]);
+            own.store_message(place, None, [&first, &second]);
             self.writer.publish_message(length as u32, true, own.page());
             self.untold |= FOR_BYTES;
             return Ok(true);

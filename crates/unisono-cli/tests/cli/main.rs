@@ -12,6 +12,7 @@ mod doctor;
 mod hosts_support;
 mod input;
 mod memory_limits;
+mod namespaces;
 #[path = "../../../job/tests/support/network.rs"]
 mod network;
 mod run;
