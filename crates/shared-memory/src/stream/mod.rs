@@ -255,8 +255,8 @@ impl<B: Bell> Stream<B> {
         Ok(true)
     }
 
-    /// Takes all bytes, or nothing: more than [`WHOLE_BYTES_MAX`] in the second slice, or no room. A few bytes go into a
-    /// place of their own. The other side may sleep on until [`Stream::notify`].
+    /// Takes all bytes, or nothing: more than [`WHOLE_BYTES_MAX`] in the second slice, or no room. A few bytes go into
+    /// a place of their own. The other side may sleep on until [`Stream::notify`].
     ///
     /// # Errors
     /// As [`Stream::try_write`], but for `WouldBlock`.
