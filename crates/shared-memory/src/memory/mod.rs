@@ -91,7 +91,7 @@ impl Segment {
         unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Stores a message in a place: a header with its key, unless it is bare, and two parts behind it.
+    /// Stores a message in a place: a header with its key and the second part behind it, or both parts, bare.
     ///
     /// # Panics
     /// When the parts are too long.
@@ -103,16 +103,21 @@ impl Segment {
         [first, second]: [&[u8]; 2],
     ) {
         let short = &self.page().short;
+        let payload = short.payload(place);
         // The line of the word that publishes the message comes last. A reader that looks at it meanwhile takes it away
         // from this core, at most once.
-        let near_bytes = PAYLOAD_NEAR_BYTES.saturating_sub(first.len());
-        let (near, far) = second.split_at(second.len().min(near_bytes));
-        let (first_place, second_place) = short.payload(place).split_at(first.len());
-        let (near_place, far_place) = second_place.split_at(near_bytes);
-        let head = header.map_or(&[][..], |(header, _)| header);
-        let parts =
-            [(&short.header(place)[..], head), (far_place, far), (near_place, near), (first_place, first)];
-        for (place, bytes) in parts {
+        let parts: [(&[AtomicU8], &[u8]); 3] = match header {
+            Some((header, _)) => {
+                let (near, far) = second.split_at(second.len().min(PAYLOAD_NEAR_BYTES));
+                let (near_place, far_place) = payload.split_at(PAYLOAD_NEAR_BYTES);
+                [(short.header(place), header), (far_place, far), (near_place, near)]
+            }
+            None => {
+                let (first_place, second_place) = payload.split_at(first.len());
+                [(second_place, second), (first_place, first), (&[], &[])]
+            }
+        };
+        for (place, bytes) in parts.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
             assert!(bytes.len() <= place.len(), "{} bytes in a place of {}", bytes.len(), place.len());
             // SAFETY: the place has so many bytes, which are atomics in memory that this process can write. Only the
             // one `Stream` of this segment writes there, and `bytes` is not in it.
