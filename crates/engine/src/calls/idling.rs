@@ -125,7 +125,13 @@ impl Idling {
     /// The number of times that a thread may look at its links now before it does anything else.
     #[inline]
     pub(crate) fn looks(&self) -> u32 {
-        if self.may_look && self.rest.is_none() && self.skips == 0 { LOOKS } else { 0 }
+        if self.may_look && self.rest.is_none() && self.skips == 0 && self.may_poll() { LOOKS } else { 0 }
+    }
+
+    /// Whether a thread polls at all before it sleeps.
+    #[inline]
+    pub(crate) fn may_poll(&self) -> bool {
+        !self.spin.is_zero()
     }
 
     /// Notes a poll without a look.

@@ -32,7 +32,8 @@ impl ShortWait {
     /// Of a call that has not waited. A recorded call waits in the general way, which notes its phases.
     #[inline]
     pub(crate) fn new(idling: &Idling, is_recorded: bool) -> ShortWait {
-        let (looks, yields) = if is_recorded { (0, 0) } else { (idling.looks(), YIELDS) };
+        let may_wait = idling.may_poll() && !is_recorded;
+        let (looks, yields) = if may_wait { (idling.looks(), YIELDS) } else { (0, 0) };
         ShortWait { looks, yields, has_waited: false }
     }
 
@@ -77,5 +78,50 @@ impl Idling {
         let before = now();
         std::thread::yield_now();
         self.gave_way(before, now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::options::EngineOptions;
+
+    /// The looks and the yields of a call that finds nothing.
+    fn waits(idling: &mut Idling, is_recorded: bool, is_wanted: bool) -> [u32; 2] {
+        let (mut wait, mut waits) = (ShortWait::new(idling, is_recorded), [0, 0]);
+        loop {
+            match wait.next(idling, || is_wanted) {
+                NextPoll::Look => waits[0] += 1,
+                NextPoll::Yield => waits[1] += 1,
+                NextPoll::General => return waits,
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_waits_for_a_little_and_for_nothing_else() {
+        let of = |spin_us| {
+            let spin = Duration::from_micros(spin_us);
+            Idling::new(&EngineOptions { spin, ..EngineOptions::default() })
+        };
+        let mut idling = of(50);
+        let [looks, yields] = waits(&mut idling, false, false);
+        assert!(looks > 100 && yields == YIELDS);
+        assert_eq!(waits(&mut of(50), false, true), [looks, 0], "another thread waits for the links");
+        assert_eq!(waits(&mut of(50), true, false), [0, 0], "the log wants the general way");
+        assert_eq!(waits(&mut of(0), false, false), [0, 0], "a rank that sleeps at once");
+        let now = Instant::now();
+        idling.gave_way(now, now + Duration::from_secs(1));
+        assert_eq!(waits(&mut idling, false, false), [0, 0], "other work is on the core");
+    }
+
+    #[test]
+    fn looks_in_vain_become_rare() {
+        let mut idling = Idling::new(&EngineOptions::default());
+        let looked = (0..100).filter(|_| waits(&mut idling, false, false)[0] > 0).count();
+        // The yields of a call count as polls without a look, and skipped polls double up to 512.
+        assert!((5..15).contains(&looked), "{looked} of 100");
     }
 }

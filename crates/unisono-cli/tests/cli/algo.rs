@@ -129,19 +129,21 @@ fn a_barrier_has_one_price() {
 /// The source of the figures, and the way to one's own.
 #[test]
 fn a_prediction_says_whose_figures_it_uses() {
-    let last = |options: &[&str], cost_model: &str| {
+    let last_with = |shared_memory: &str, options: &[&str], cost_model: &str| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_unisono"));
         command.args(["algo", "price", "all_reduce/ring", "--ranks", "4", "--bytes", "1M"]).args(options);
-        let done = command.env("UNISONO_COST_MODEL", cost_model).output().unwrap();
+        command.envs([("UNISONO_COST_MODEL", cost_model), ("UNISONO_SHM", shared_memory)]);
+        let done = command.output().unwrap();
         let out = String::from_utf8(done.stdout).unwrap();
         out.lines().last().unwrap_or_default().to_owned()
     };
-    let built_in = last(&[], "");
-    assert!(
-        built_in.starts_with("# figures: built in, TCP over loopback on two idle cores of "),
-        "{built_in}"
-    );
-    assert!(built_in.ends_with("export $(unisono calibrate -n 2 | tail -1)"), "{built_in}");
+    for (shared_memory, machine) in [("1", "memory shared by"), ("0", "TCP over loopback on")] {
+        let built_in = last_with(shared_memory, &[], "");
+        let source = format!("# figures: built in, {machine} two idle cores of ");
+        assert!(built_in.starts_with(&source), "{built_in}");
+        assert!(built_in.ends_with("export $(unisono calibrate -n 2 | tail -1)"), "{built_in}");
+    }
+    let last = |options: &[&str], cost_model: &str| last_with("1", options, cost_model);
     assert_eq!(last(&[], "latency_ns=9"), "# figures: UNISONO_COST_MODEL");
     let alpha = last(&["--alpha-us", "2"], "latency_ns=9");
     assert_eq!(alpha, "# figures: --alpha-us; the others: UNISONO_COST_MODEL");
