@@ -30,8 +30,9 @@ pub(crate) fn memory_in_one_piece<'c>(call: &'c mut Call<'_>) -> Option<(&'c [u8
 }
 
 impl PointToPoint {
-    /// Moves a send or receive whole, or leaves everything as it was. A receive may have so many bytes `ahead` of its
-    /// end: 0 at its first attempt. A peer that sleeps may sleep on until [`PointToPoint::notify`].
+    /// Moves a send or receive whole, or leaves everything as it was, but for the room of a receive. `ahead` counts the
+    /// bytes there, which an earlier attempt has copied; it is 0 at the first one. A peer that sleeps may sleep on
+    /// until [`PointToPoint::notify`].
     pub(crate) fn pass_at_once<L: Links>(
         &mut self,
         links: &mut L,

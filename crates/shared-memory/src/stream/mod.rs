@@ -284,7 +284,9 @@ impl<B: Bell> Stream<B> {
             own.store(self.writer.next() + unpublished, part);
             self.writer.publish(std::mem::take(&mut unpublished) + part.len() as u64, own.page());
         }
-        self.writer.publish(unpublished, own.page());
+        if unpublished > 0 {
+            self.writer.publish(unpublished, own.page());
+        }
         self.untold |= FOR_BYTES;
         Ok(true)
     }

@@ -18,7 +18,7 @@ pub(in crate::point_to_point) enum AtOnceRead {
     Bytes(u64),
     /// Nothing has arrived, or not all.
     Nothing,
-    /// Another message, a part of one, or an end: it goes the general way.
+    /// Another message, a part of a frame, or an end: it goes the general way.
     Other,
 }
 
@@ -57,8 +57,8 @@ impl PeerLane {
         true
     }
 
-    /// Reads a short message of this kind, if it comes next and has arrived whole. Else the bytes that have arrived are
-    /// in `room` and still on the link: so many are `ahead`, of which the caller reminds the next attempt.
+    /// Reads a short message of this kind, if it comes next and has arrived whole. Else its arrived bytes are in `room`
+    /// and stay on the link, whose holder alone takes bytes off; `ahead` counts them for the next attempt.
     #[inline]
     pub(in crate::point_to_point) fn receive_at_once<L: Link>(
         &mut self,
